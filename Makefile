@@ -1,0 +1,37 @@
+# `make test` is the README's test command and what CI runs.
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+VENV := .venv
+BIN := $(VENV)/bin
+COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
+
+.PHONY: help dev lock test check bench clean
+
+help:            ## List the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
+
+dev:             ## Make the development environment from the lock files
+	@./essaim --prepare dev
+
+lock:            ## Resolve the dependencies anew and write the lock files (needs uv)
+	$(COMPILE) pyproject.toml --extra mariadb --extra postgresql -o requirements.lock
+	$(COMPILE) pyproject.toml --all-extras --group dev -c requirements.lock -o requirements-dev.lock
+
+test: dev        ## Run every test; installs the Debian packages they need when root
+	$(BIN)/python -m pytest
+
+check: dev       ## Run every static check
+	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check src tests
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/deptry src
+	$(BIN)/vulture
+	$(BIN)/codespell src tests docs README.md CHANGELOG.md CONTRIBUTING.md
+
+bench: dev       ## Measure, beside peers in the same minute; prints a table, writes bench.json
+	$(BIN)/python -m essaim_lab.bench
+
+clean:           ## Remove what the targets made (not the image cache, not your machines)
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage bench.json
+	find src tests -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,179 @@
+"""Puts the parts together: the only place that names concrete classes."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from essaim.model.errors import TransientError, UnknownError
+from essaim.model.spelling import near
+
+if TYPE_CHECKING:
+    from essaim.couriers.threads import ThreadCourier
+    from essaim.engine.execute import Engine
+    from essaim.images.cache import Images
+    from essaim.model.machines import Driver
+    from essaim.model.runs import Event
+    from essaim.model.stacks import Image, Site
+    from essaim.remote.keyring import Keyring
+    from essaim.remote.ssh import Remote
+    from essaim.store.database import Database
+    from essaim.store.journal import SqlJournal
+    from essaim.store.logs import CommandLogs
+    from essaim.store.stacks import Stacks
+
+#: How many may do a thing at once on a site that does not say.
+SLOTS = {"create": 16, "start": 8, "destroy": 16}
+
+
+def state_home(environ: Mapping[str, str]) -> Path:
+    """Where the control plane keeps its journal, keys and machines."""
+    if environ.get("ESSAIM_HOME"):
+        return Path(environ["ESSAIM_HOME"]).absolute()
+    base = environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(base) / "essaim"
+
+
+def cache_home(environ: Mapping[str, str]) -> Path:
+    """Where images are kept: everything here can be made again."""
+    if environ.get("ESSAIM_CACHE"):
+        return Path(environ["ESSAIM_CACHE"]).absolute()
+    base = environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "essaim"
+
+
+class App:
+    """One control plane.  Parts are made, and their libraries imported, when first used."""
+
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+        self.home = state_home(environ)
+        self.cache = cache_home(environ)
+        self.database_url = environ.get("ESSAIM_DATABASE") or f"sqlite:///{self.home}/essaim.db"
+        #: Whoever wants to see what runs do; called from worker threads.
+        self.watch: Callable[[Event], None] = lambda _event: None
+        self._sites: dict[str, Site] = {}
+
+    @functools.cached_property
+    def database(self) -> Database:
+        """The database, brought up to date."""
+        from essaim.store.database import open_database
+        from essaim.store.migrate import migrate
+
+        database = open_database(self.database_url)
+        migrate(database)
+        return database
+
+    @functools.cached_property
+    def journal(self) -> SqlJournal:
+        """Runs and their steps."""
+        from essaim.store.journal import SqlJournal
+
+        return SqlJournal(self.database)
+
+    @functools.cached_property
+    def stacks(self) -> Stacks:
+        """Stacks, machines, applied roles and plans."""
+        from essaim.store.stacks import Stacks
+
+        return Stacks(self.database)
+
+    @functools.cached_property
+    def logs(self) -> CommandLogs:
+        """What commands printed."""
+        from essaim.store.logs import CommandLogs
+
+        return CommandLogs(self.database)
+
+    @functools.cached_property
+    def keyring(self) -> Keyring:
+        """SSH keys."""
+        from essaim.remote.keyring import Keyring
+
+        return Keyring(self.home / "keys")
+
+    @functools.cached_property
+    def images(self) -> Images:
+        """The image cache."""
+        from essaim.images.cache import Images
+
+        return Images(self.cache / "images")
+
+    @functools.cached_property
+    def remote(self) -> Remote:
+        """SSH connections."""
+        from essaim.remote.ssh import Remote
+
+        return Remote(self.keyring)
+
+    def driver(self, site: Site) -> Driver:
+        """The driver of a site, one for each."""
+        self._sites[site.name] = site
+        return self._driver(site.driver)
+
+    @functools.cache  # noqa: B019 - an App lives as long as its process
+    def _driver(self, kind: str) -> Driver:
+        if kind != "sandbox":
+            raise UnknownError(f"no driver called {kind}", hint=near(kind, ["sandbox"]))
+        from essaim.drivers.sandbox.driver import Sandbox
+
+        return Sandbox(self.home / "sandbox", self._rootfs)
+
+    def _rootfs(self, image: Image) -> Path:
+        """Where an image lies; the plan has seen to it that it was built."""
+        path = self.images.ready(image)
+        if path is None:
+            raise TransientError(f"image {image.name} is not in the cache any more")
+        return path
+
+    def slots(self, name: str) -> int:
+        """How many may hold a slot such as `start:local` at once."""
+        kind, _, site = name.partition(":")
+        own = self._sites[site].slots if site in self._sites else {}
+        return own.get(kind, SLOTS.get(kind, 1))
+
+    @functools.cached_property
+    def engine(self) -> Engine:
+        """Carries out runs."""
+        from essaim.engine.execute import Engine
+        from essaim.engine.owner import this_owner
+        from essaim.workflows.table import WORKFLOWS
+        from essaim.workflows.tools import Tools
+
+        tools = Tools(
+            driver=self.driver,
+            images=self.images,
+            remote=self.remote,
+            keyring=self.keyring,
+            stacks=self.stacks,
+            logs=self.logs,
+        )
+        return Engine(
+            self.journal,
+            WORKFLOWS,
+            tools,
+            owner=this_owner(),
+            emit=lambda event: self.watch(event),
+            slots=self.slots,
+            # A command finishes what it was asked for, not what somebody else has stopped.
+            own_only=True,
+        )
+
+    @functools.cached_property
+    def courier(self) -> ThreadCourier:
+        """Brings due runs to the engine."""
+        from essaim.couriers.threads import ThreadCourier
+
+        return ThreadCourier(self.engine)
+
+    def close(self) -> None:
+        """Let go of what was opened."""
+        made = vars(self)
+        if "courier" in made:
+            self.courier.stop()
+        if "remote" in made:
+            self.remote.close()
+        if "database" in made:
+            self.database.close()

@@ -1,0 +1,199 @@
+"""The shape of a stack and of a role, and nothing besides: unknown keys are refused."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)?")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
+_AMOUNT = re.compile(r"([0-9]+)\s*([MGT])(?:i?B)?")
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("must be a whole number")  # noqa: TRY004 - what pydantic understands
+    return value
+
+
+def _mebibytes(value: Any) -> Any:
+    match = _AMOUNT.fullmatch(value) if isinstance(value, str) else None
+    if match:
+        return int(match[1]) << {"M": 0, "G": 10, "T": 20}[match[2]]
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise ValueError("must be an amount such as 512M or 2G, or a number of MiB")
+
+
+def _gibibytes(value: Any) -> Any:
+    match = _AMOUNT.fullmatch(value) if isinstance(value, str) else None
+    if match and match[2] != "M":
+        return int(match[1]) << {"G": 0, "T": 10}[match[2]]
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise ValueError("must be an amount such as 20G, or a number of GiB")
+
+
+def _duration(value: Any) -> Any:
+    match = _DURATION.fullmatch(value) if isinstance(value, str) else None
+    if match:
+        return float(match[1]) * _SECONDS[match[2]]
+    if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
+        return float(value)
+    raise ValueError("must be a time such as 0.5s, 30s or 2m")
+
+
+def _mode(value: Any) -> Any:
+    if isinstance(value, str) and re.fullmatch(r"0?[0-7]{3,4}", value):
+        return int(value, 8)
+    raise ValueError('must be a file mode in quotes, such as "0644"')
+
+
+def _flat(value: Any) -> Any:
+    """Unfold lists in a list: an interpolation inside one may itself give one."""
+    if not isinstance(value, list):
+        return value
+    return [i for item in value for i in (item if isinstance(item, list) else [item])]
+
+
+def _mapping(value: Any) -> Any:
+    """Read a key with nothing after it as a mapping without keys."""
+    return {} if value is None else value
+
+
+Whole = Annotated[int, BeforeValidator(_number)]
+Count = Annotated[Whole, Field(ge=0)]
+Duration = Annotated[float, BeforeValidator(_duration)]
+Names = Annotated[list[str], BeforeValidator(_flat)]
+Texts = Annotated[dict[str, str], BeforeValidator(_mapping)]
+
+
+class _Schema(BaseModel):
+    """A number where text is wanted is text; anything unknown is refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
+
+
+class SizeSchema(_Schema):
+    """What a machine offers."""
+
+    cores: Annotated[Whole, Field(ge=1)]
+    memory: Annotated[int, BeforeValidator(_mebibytes), Field(ge=1)]
+    disk: Annotated[int, BeforeValidator(_gibibytes), Field(ge=0)] = 0
+
+
+class GroupSchema(_Schema):
+    """Machines that are alike.  `size` is a name or a mapping."""
+
+    count: Count | None = None
+    roles: Names = []
+    image: str | None = None
+    size: Any = None
+    labels: Texts = {}
+    after: Names = []
+    address: str | None = None
+
+
+class NetworkSchema(_Schema):
+    """The stack's own network."""
+
+    cidr: str
+
+
+class SiteSchema(BaseModel):
+    """A site; what is not named here is the driver's business."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: str
+    driver: str
+    slots: Annotated[dict[str, Count], BeforeValidator(_mapping)] = {}
+
+
+class StackSchema(_Schema):
+    """A whole stack."""
+
+    name: str
+    image: str
+    topology: dict[str, Annotated[GroupSchema, BeforeValidator(_mapping)]]
+    network: NetworkSchema
+    size: Any = None
+    site: SiteSchema
+    vars: Annotated[
+        dict[str, Annotated[dict[str, Any], BeforeValidator(_mapping)]], BeforeValidator(_mapping)
+    ] = {}
+
+
+class RetrySchema(_Schema):
+    """How often to try again."""
+
+    times: Count = 0
+    wait: Duration = 1.0
+
+
+class FileSchema(_Schema):
+    """A file on the machine."""
+
+    to: str
+    template: str | None = None
+    copy_: str | None = Field(default=None, alias="copy")
+    content: str | None = None
+    owner: str = "root"
+    group: str | None = None
+    mode: Annotated[int, BeforeValidator(_mode)] = 0o644
+
+
+class StepSchema(_Schema):
+    """A command of a role."""
+
+    name: str
+    do: str
+    unless: str | None = None
+    watch: list[str] = []
+    env: Texts = {}
+    retry: RetrySchema = RetrySchema()
+    within: Duration = 120.0
+
+
+class LeaveSchema(_Schema):
+    """A command to run elsewhere before a machine goes."""
+
+    name: str
+    on: str
+    do: str
+    env: Texts = {}
+    within: Duration = 120.0
+
+
+class ProvideSchema(_Schema):
+    """A value for other roles."""
+
+    value: str | None = None
+    command: str | None = None
+    secret: bool = False
+
+
+class ReadySchema(_Schema):
+    """A probe."""
+
+    command: str
+    every: Duration = 0.5
+    within: Duration = 60.0
+
+
+class RoleSchema(_Schema):
+    """A role."""
+
+    summary: str = ""
+    members: Texts = {}
+    needs: Texts = {}
+    provides: Annotated[dict[str, ProvideSchema], BeforeValidator(_mapping)] = {}
+    vars: Annotated[dict[str, Any], BeforeValidator(_mapping)] = {}
+    packages: list[str] = []
+    files: list[FileSchema] = []
+    run: list[StepSchema] = []
+    ready: ReadySchema | None = None
+    leave: list[LeaveSchema] = []
+    ansible: str | None = None

@@ -1,0 +1,1 @@
+"""Couriers bring due runs to an engine.  Lost or doubled messages are harmless."""

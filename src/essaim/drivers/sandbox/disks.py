@@ -1,0 +1,74 @@
+"""Where a machine's own files go: on disk, or in memory if the file system carries no overlay."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from essaim.drivers.sandbox import linux
+
+if TYPE_CHECKING:
+    from essaim.drivers.sandbox.files import Layout
+
+
+def prepare(layout: Layout, *, rootless: bool) -> bool:
+    """Make the stack's directories; True when its machines' files will be in memory."""
+    for directory, mode in (
+        (layout.machines, 0o700),
+        (layout.hosts, 0o755),  # seen by everybody inside the machines
+        (layout.memory, 0o700),
+    ):
+        directory.mkdir(exist_ok=True)
+        directory.chmod(mode)
+    if _carries_overlay(layout.root / ".probe", rootless=rootless):
+        return False
+    linux.mount("tmpfs", str(layout.memory), "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "mode=0700")
+    return True
+
+
+def _carries_overlay(probe: Path, *, rootless: bool) -> bool:
+    """Do what a machine will do: hide a file of the image and put a directory in its place."""
+    shutil.rmtree(probe, ignore_errors=True)
+    for name in ("lower", "upper", "work", "root"):
+        (probe / name).mkdir(parents=True)
+    (probe / "lower" / "thing").touch()
+    here = Path.cwd()
+    os.chdir(probe)
+    options = "lowerdir=lower,upperdir=upper,workdir=work" + (",userxattr" if rootless else "")
+    try:
+        linux.mount("overlay", "root", "overlay", 0, options)
+    except OSError:
+        return False
+    else:
+        return _hides(Path("root/thing"))
+    finally:
+        os.chdir(here)
+        shutil.rmtree(probe, ignore_errors=True)
+
+
+def _hides(thing: Path) -> bool:
+    try:
+        thing.unlink()
+        thing.mkdir()
+    except OSError:
+        return False
+    finally:
+        linux.umount("root")
+    return True
+
+
+def remove(paths: list[Path]) -> int:
+    """Delete trees in a child process, which is returned: a disk may be large, the keeper waits."""
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 1
+    try:
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        for path in paths:
+            shutil.rmtree(path, ignore_errors=True)
+        status = int(any(path.exists() for path in paths))
+    finally:
+        os._exit(status)

@@ -1,0 +1,254 @@
+"""The sandbox driver: `Sandbox` is a Driver with networks of its own that can be dialled into."""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import os
+import shutil
+import socket
+import sys
+import time
+from contextlib import suppress
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from essaim.drivers.sandbox import client, dial
+from essaim.drivers.sandbox.client import GoneError
+from essaim.drivers.sandbox.doctor import Check, doctor
+from essaim.drivers.sandbox.files import Definition, Layout, read, write
+from essaim.model.errors import RejectedError, SetupError, TransientError, UnknownError
+from essaim.model.machines import Observed, Power, Seed
+from essaim.model.names import NAME, MachineName
+from essaim.model.stacks import Image, Machine, Network
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+_CLOSE_SECONDS = 60.0
+_LONGEST_PREFIX = 30
+
+
+class Sandbox:
+    """Machines as namespaces over prebuilt root file systems, kept below `root`.
+
+    `rootfs` says where the root file system of an image is.  May be used by any number of threads
+    and processes at once.  Not a security boundary when run as root.
+    """
+
+    def __init__(self, root: Path, rootfs: Callable[[Image], Path]) -> None:
+        self._root = root.absolute()
+        self._rootfs = rootfs
+
+    def _layout(self, stack: str) -> Layout:
+        if not NAME.fullmatch(stack):
+            raise RejectedError(f"{stack!r} cannot name a stack", hint="lower case, digits, dashes")
+        return Layout(self._root / stack)
+
+    # Driver
+
+    def observe(self, stack: str) -> Sequence[Observed]:
+        """List the machines of a stack that exist.  Never changes anything."""
+        layout = self._layout(stack)
+        try:
+            answer, _ = client.ask(layout, "list")
+        except GoneError:
+            return [_observed(stack, _off(layout, found)) for found in layout.definitions()]
+        return [_observed(stack, document) for document in answer["machines"]]
+
+    def create(self, machine: Machine, network: Network, image: Image, seed: Seed) -> None:
+        """Make the machine's disk and definition, powered off.  Nothing if it is there."""
+        name = machine.name
+        layout = self._layout(name.stack)
+        if not NAME.fullmatch(name.machine):
+            raise RejectedError(f"{name.machine!r} cannot name a machine")
+        _check_address(machine, network)
+        rootfs = self._rootfs(image).absolute()
+        if not rootfs.is_dir():
+            raise RejectedError(f"image {image.name} is not at {rootfs}", hint="build it first")
+        definition = Definition(
+            name=name.machine,
+            address=machine.address,
+            image=image.digest,
+            rootfs=str(rootfs),
+            memory=machine.size.memory,
+        )
+        planted = {"host_key": seed.host_key, "authorized_keys": list(seed.authorized_keys)}
+        if self.network(name.stack) is None:
+            self.open_network(name.stack, network)
+        client.ask_or_start(layout, "create", machine=asdict(definition), seed=planted)
+
+    def destroy(self, name: MachineName) -> None:
+        """Remove the machine and its disk, whatever its power.  Nothing if it is gone."""
+        layout = self._layout(name.stack)
+        try:
+            client.ask(layout, "destroy", name=name.machine)
+        except GoneError:
+            # Its files belong to ids that only a keeper may touch.
+            if layout.definition(name.machine):
+                client.ask_or_start(layout, "destroy", name=name.machine)
+
+    def start(self, name: MachineName) -> None:
+        """Power it on.  Nothing if it runs."""
+        layout = self._layout(name.stack)
+        try:
+            client.ask_or_start(layout, "start", name=name.machine)
+        except GoneError as error:
+            raise UnknownError(f"{name} does not exist") from error
+
+    def stop(self, name: MachineName) -> None:
+        """Power it off and keep its disk.  Nothing if it is off."""
+        try:
+            client.ask(self._layout(name.stack), "stop", name=name.machine)
+        except GoneError:
+            return  # machines live no longer than their keeper
+
+    # Networks
+
+    def open_network(self, stack: str, network: Network) -> None:
+        """Make the stack's network.  Nothing if it is there."""
+        layout = self._layout(stack)
+        block = _block(network)
+        document = {
+            "cidr": str(block),
+            "gateway": str(block.network_address + 1),
+            "prefix": block.prefixlen,
+        }
+        while True:
+            try:
+                self._claim(layout, document)
+                client.start(layout)
+            except GoneError:
+                continue  # removed by somebody else in this very moment: make it anew
+            except OSError as error:
+                raise SetupError(f"sandbox: {layout.root} cannot be written: {error}") from error
+            return
+
+    def _claim(self, layout: Layout, document: dict[str, Any]) -> None:
+        layout.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with client.locked(layout):
+            there = read(layout.network)
+            if there is None:
+                write(layout.network, document)
+            elif there["cidr"] != document["cidr"]:
+                raise RejectedError(
+                    f"stack {layout.root.name} has network {there['cidr']}, not {document['cidr']}",
+                    hint="remove the stack first: a network cannot be changed",
+                )
+
+    def close_network(self, stack: str) -> None:
+        """Remove the stack's network and all that is left of the stack.  Nothing if gone."""
+        layout = self._layout(stack)
+        self._sweep()
+        try:
+            if layout.machines.exists():
+                # Only a keeper can remove the machines' files: they belong to ids of its own.
+                _end_machines(layout)
+            with client.locked(layout):
+                with suppress(GoneError):
+                    client.ask(layout, "close")
+                _await_end(layout)
+                hidden = self._root / f".gone-{stack}-{os.getpid()}-{time.monotonic_ns()}"
+                layout.root.rename(hidden)
+        except GoneError:
+            return
+        shutil.rmtree(hidden, ignore_errors=True)
+
+    def _sweep(self) -> None:
+        """Finish removals that were interrupted."""
+        for hidden in self._root.glob(".gone-*"):
+            shutil.rmtree(hidden, ignore_errors=True)
+
+    def network(self, stack: str) -> Network | None:
+        """Read the network as it is now; None when there is none."""
+        document = read(self._layout(stack).network)
+        return Network(cidr=document["cidr"]) if document else None
+
+    # Dials
+
+    def dial(self, name: MachineName, port: int) -> socket.socket:
+        """Return a connected, blocking stream socket to that port of the machine."""
+        try:
+            _, fds = client.ask(self._layout(name.stack), "dial", name=name.machine, port=port)
+        except GoneError as error:
+            raise TransientError(f"{name} is off", hint="start it first") from error
+        return socket.socket(fileno=fds[0])
+
+    def proxy_command(self, name: MachineName) -> list[str]:
+        """Give an OpenSSH ProxyCommand (with ProxyUseFdpass) that reaches the machine's port 22."""
+        directory = str(self._layout(name.stack).root)
+        return [sys.executable, "-I", "-S", dial.__file__, directory, name.machine, "22"]
+
+    def doctor(self) -> list[Check]:
+        """Check what the sandbox needs: (check, ok, what was found or what to do)."""
+        return doctor()
+
+
+def _off(layout: Layout, found: Definition) -> dict[str, Any]:
+    path = str(layout.machine(found.name))
+    return {**asdict(found), "boot": "", "detail": {"path": path, "rootfs": found.rootfs}}
+
+
+def _observed(stack: str, document: dict[str, Any]) -> Observed:
+    return Observed(
+        name=MachineName(stack, document["name"]),
+        power=Power.ON if document["boot"] else Power.OFF,
+        address=document["address"],
+        image=document["image"],
+        boot=document["boot"],
+        detail=document["detail"],
+    )
+
+
+def _block(network: Network) -> ipaddress.IPv4Network:
+    try:
+        block = ipaddress.IPv4Network(network.cidr)
+    except ValueError as error:
+        raise RejectedError(f"{network.cidr} is not an IPv4 network: {error}") from error
+    if block.prefixlen > _LONGEST_PREFIX:
+        raise RejectedError(f"{network.cidr} has no room for a machine", hint="use a /24")
+    return block
+
+
+def _check_address(machine: Machine, network: Network) -> None:
+    block = _block(network)
+    try:
+        address = ipaddress.IPv4Address(machine.address)
+    except ValueError as error:
+        raise RejectedError(f"{machine.name}: {machine.address} is not an address") from error
+    if address not in block or address in (block[0], block[1], block[-1]):
+        raise RejectedError(
+            f"{machine.name}: {address} cannot be an address of a machine in {block}",
+            hint=f"the first host address, {block[1]}, belongs to the site",
+        )
+
+
+def _end_machines(layout: Layout) -> None:
+    """Let the keeper end all machines, remove them, and end."""
+    try:
+        client.ask(layout, "close")
+    except GoneError:
+        if layout.machines.exists():
+            client.ask_or_start(layout, "close")
+
+
+def _await_end(layout: Layout) -> None:
+    """Wait until the keeper has let go of its lock."""
+    fd = os.open(layout.keeper_lock, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        deadline = time.monotonic() + _CLOSE_SECONDS
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise TransientError(
+                        f"sandbox {layout.root.name}: the keeper has not ended in "
+                        f"{_CLOSE_SECONDS:.0f} s",
+                        hint=f"see {layout.log}",
+                    ) from None
+                time.sleep(0.01)
+    finally:
+        os.close(fd)

@@ -1,0 +1,262 @@
+"""What the keeper does to one machine: start, stop, remove, connect to, describe."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import socket
+import uuid
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from essaim.drivers.sandbox import boot, disks, forks, linux
+from essaim.drivers.sandbox.loop import READ, WRITE, Exit, Loop, Pause, Ready, Task, Turn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable
+
+    from essaim.drivers.sandbox.cgroups import Cgroups
+    from essaim.drivers.sandbox.files import Definition, Layout
+
+_BOOT_SECONDS = 60
+_DIAL_SECONDS = 10
+_END_SECONDS = 30
+_CONSOLE_TAIL = 2000
+_OUR_FAULT = {errno.ENOSPC: "setup", errno.EDQUOT: "setup", errno.EMFILE: "setup"}
+_BUSY = {errno.EAGAIN, errno.ENOMEM, errno.ENFILE, errno.EBUSY, errno.EINTR}
+
+
+class KeeperError(Exception):
+    """A request that could not be fulfilled; `kind` is a code of `essaim.model.errors`."""
+
+    def __init__(self, kind: str, what: str, hint: str = "") -> None:
+        super().__init__(what)
+        self.kind = kind
+        self.what = what
+        self.hint = hint
+
+
+class Kept:
+    """One machine in the keeper's hands."""
+
+    def __init__(self, definition: Definition, loop: Loop) -> None:
+        self.definition = definition
+        self.turn = Turn(loop)
+        self.pid = 0  #: of its first process, until that has ended
+        self.boot = ""  #: set while it is on
+        self.gone = False
+
+    def ended(self) -> None:
+        """Take note that it is off."""
+        self.pid = 0
+        self.boot = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Hands:
+    """Acts on machines; everything that takes time is a task."""
+
+    layout: Layout
+    loop: Loop
+    network: dict[str, Any]
+    bridge: int
+    rootless: bool
+    cgroups: Cgroups
+    in_memory: bool
+
+    def _call(self, kept: Kept) -> str:
+        return f"{self.layout.root.name}/{kept.definition.name}"
+
+    def describe(self, kept: Kept) -> dict[str, Any]:
+        """Say all that is known of a machine."""
+        made = kept.definition
+        detail = {"path": str(self.layout.machine(made.name)), "rootfs": made.rootfs}
+        if self.in_memory:
+            detail["disk"] = "in memory, lost when the keeper ends: this file system cannot hold it"
+        if self.cgroups.note:
+            detail["cgroups"] = self.cgroups.note
+        return {
+            "name": made.name,
+            "address": made.address,
+            "image": made.image,
+            "boot": kept.boot,
+            "detail": detail,
+        }
+
+    def start(self, kept: Kept) -> Task:
+        """Boot a machine unless it runs; done once its sshd has been started."""
+        yield kept.turn
+        try:
+            if kept.gone:
+                raise KeeperError("unknown", f"{self._call(kept)} does not exist")
+            if not kept.boot:
+                yield from self._boot(kept)
+        finally:
+            kept.turn.give()
+
+    def _boot(self, kept: Kept) -> Task:
+        order = self._order(kept)
+        reader, writer = os.pipe()
+        try:
+            kept.pid = forks.first_process(order, writer)
+        finally:
+            os.close(writer)
+        self.loop.watch(kept.pid, kept.ended)
+        try:
+            report = yield from _read_all(reader)
+        finally:
+            os.close(reader)
+        if report == "":
+            kept.boot = uuid.uuid4().hex if kept.pid else ""
+            return
+        yield from self._end(kept)
+        if report is None:
+            raise KeeperError("transient", f"{self._call(kept)} did not boot in {_BOOT_SECONDS} s")
+        code, _, text = report.partition(" ")
+        raise KeeperError(_kind(int(code)), f"{self._call(kept)} cannot start: {text}")
+
+    def _order(self, kept: Kept) -> boot.Order:
+        made = kept.definition
+        if not Path(made.rootfs, boot.SSHD[0][1:]).exists():
+            raise KeeperError(
+                "rejected",
+                f"{self._call(kept)} cannot start: its image is not at {made.rootfs}",
+                "build the image again, or remove the machine",
+            )
+        return boot.Order(
+            definition=made,
+            home=self.layout.machine(made.name),
+            disk=(self.layout.memory if self.in_memory else self.layout.machines) / made.name,
+            hosts=self.layout.hosts,
+            bridge=self.bridge,
+            gateway=self.network["gateway"],
+            prefix=self.network["prefix"],
+            rootless=self.rootless,
+            cgroups=self.cgroups.make(made.name, made.memory),
+        )
+
+    def stop(self, kept: Kept) -> Task:
+        """End a machine: ask its processes first, like a power button."""
+        yield kept.turn
+        try:
+            asked = forks.ask_to_end(kept.pid) if kept.pid else 0
+            if asked:
+                yield Exit(asked, forks.GRACE_SECONDS * 2)
+            yield from self._end(kept)
+        finally:
+            kept.turn.give()
+
+    def _end(self, kept: Kept) -> Task:
+        """Take a machine's power away and wait until it is off."""
+        _kill(kept)
+        if kept.pid and (yield Exit(kept.pid, _END_SECONDS)) is None:
+            raise KeeperError("transient", f"{self._call(kept)} did not end in {_END_SECONDS} s")
+        for _ in range(50):
+            if self.cgroups.remove(kept.definition.name):
+                return
+            yield Pause(0.05)
+
+    def destroy(self, kept: Kept, forget: Callable[[], None]) -> Task:
+        """Remove a machine and its files; `forget` is called when nobody can find it any more."""
+        yield kept.turn
+        try:
+            if kept.gone:
+                return
+            yield from self._end(kept)
+            hidden = self._hide(kept)
+            kept.gone = True
+            forget()
+            yield from self._remove([hidden, self.layout.memory / kept.definition.name])
+        finally:
+            kept.turn.give()
+
+    def end(self, machines: Iterable[Kept]) -> Task:
+        """Remove all machines at once, and the directories they were in."""
+        machines = list(machines)
+        for kept in machines:
+            _kill(kept)
+        for kept in machines:
+            yield kept.turn
+            kept.turn.give()
+            yield from self._end(kept)
+            if not kept.gone:
+                self._hide(kept)
+                kept.gone = True
+        self.cgroups.remove_all()
+        if self.in_memory:
+            linux.umount(str(self.layout.memory))
+            self.in_memory = False
+        yield from self._remove([self.layout.machines, self.layout.memory])
+
+    def _hide(self, kept: Kept) -> Path:
+        """Make a machine not count any more, in one step."""
+        old = self.layout.machine(kept.definition.name)
+        hidden = old.with_name(f".gone-{old.name}-{uuid.uuid4().hex[:8]}")
+        old.rename(hidden)
+        return hidden
+
+    def _remove(self, paths: list[Path]) -> Task:
+        if (yield Exit(disks.remove(paths))):
+            raise KeeperError("transient", f"could not remove all of {paths[0]}")
+
+    def clean(self) -> None:
+        """Remove what an earlier keeper, interrupted, has left."""
+        self.cgroups.remove_all()
+        leftovers = self.layout.leftovers()
+        if leftovers:
+            disks.remove(leftovers)
+
+    def dial(self, kept: Kept, port: int) -> Generator[Any, Any, socket.socket]:
+        """Connect to a port of a machine."""
+        if not kept.boot:
+            raise KeeperError("transient", f"{self._call(kept)} is off{self._last_words(kept)}")
+        conn = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        conn.settimeout(0)
+        failure = yield from _connect(conn, kept.definition.address, port)
+        if failure:
+            conn.close()
+            raise KeeperError("transient", f"{self._call(kept)} port {port}: {failure}")
+        conn.settimeout(None)
+        return conn
+
+    def _last_words(self, kept: Kept) -> str:
+        try:
+            text = (self.layout.machine(kept.definition.name) / "console.log").read_bytes()
+        except OSError:
+            return ""
+        words = text[-_CONSOLE_TAIL:].decode(errors="replace").strip().rpartition("\n")[2]
+        return f"; the last line on its console: {words}" if words else ""
+
+
+def _kind(code: int) -> str:
+    return "transient" if code in _BUSY else _OUR_FAULT.get(code, "rejected")
+
+
+def _kill(kept: Kept) -> None:
+    if kept.pid:
+        with suppress(ProcessLookupError):
+            os.kill(kept.pid, signal.SIGKILL)
+
+
+def _connect(conn: socket.socket, address: str, port: int) -> Generator[Any, Any, str]:
+    """Connect without blocking; the reason when it fails."""
+    code = conn.connect_ex((address, port))
+    if code == errno.EINPROGRESS:
+        if not (yield Ready(conn.fileno(), WRITE, _DIAL_SECONDS)):
+            return f"no answer in {_DIAL_SECONDS} s"
+        code = conn.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    return os.strerror(code) if code else ""
+
+
+def _read_all(fd: int) -> Generator[Any, Any, str | None]:
+    """Read until the other end closes; None when that takes too long."""
+    report = b""
+    while (yield Ready(fd, READ, _BOOT_SECONDS)):
+        data = os.read(fd, 4096)
+        if not data:
+            return report.decode(errors="replace")
+        report += data
+    return None

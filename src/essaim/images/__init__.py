@@ -1,0 +1,1 @@
+"""Images: root file systems built from a description, kept by digest, each with a manifest."""

@@ -1,0 +1,106 @@
+"""Every error Essaim raises on purpose.
+
+Two questions sort them: whose fault is it, and is a retry of use?  Each carries a stable `code`
+(what the API will return), the process exit code the CLI ends with, and a `hint`: what to do next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+class EssaimError(Exception):
+    """Something Essaim can explain to a person without a traceback."""
+
+    code: ClassVar[str] = "error"
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, what: str, *, hint: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.hint = hint
+
+
+class TransientError(EssaimError):
+    """The world did not answer as it should just now: retry with backoff."""
+
+    code = "transient"
+
+
+class RejectedError(EssaimError):
+    """The world said no, and would say no again: stop and unwind."""
+
+    code = "rejected"
+
+
+class StuckError(EssaimError):
+    """Neither going on nor going back is safe: a person decides."""
+
+    code = "stuck"
+
+
+class HeldError(EssaimError):
+    """Somebody else is working on the same subject right now."""
+
+    code = "held"
+
+    def __init__(self, what: str, *, hint: str = "", run_id: str = "") -> None:
+        super().__init__(what, hint=hint)
+        self.run_id = run_id
+
+
+class MovedError(EssaimError):
+    """The world has changed since the plan was made, so the plan is no longer true."""
+
+    code = "moved"
+
+
+class UnknownError(EssaimError):
+    """The caller named something that does not exist."""
+
+    code = "unknown"
+    exit_code = 2
+
+
+class SetupError(EssaimError):
+    """The computer Essaim runs on lacks something: a package, a right, disk space."""
+
+    code = "setup"
+    exit_code = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line in a file, for a person to open."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with what the user wrote."""
+
+    what: str
+    place: Place | None = None
+    hint: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.place}: " if self.place else ""
+        hint = f" ({self.hint})" if self.hint else ""
+        return f"{where}{self.what}{hint}"
+
+
+class InvalidError(EssaimError):
+    """What the user wrote cannot be meant: lists every problem found, each with its place."""
+
+    code = "invalid"
+    exit_code = 2
+
+    def __init__(self, problems: list[Problem]) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = problems

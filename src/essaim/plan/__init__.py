@@ -1,0 +1,1 @@
+"""Pure decisions: what differs, in which order, how long.  No input or output, no clock."""

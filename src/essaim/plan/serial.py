@@ -1,0 +1,36 @@
+"""Plans as JSON: what is stored, printed by `--json`, and read back unchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from essaim.model.plans import Action, Change, Plan
+
+
+def plan_to_json(plan: Plan) -> dict[str, Any]:
+    """Turn a plan into plain JSON values."""
+    return {
+        "stack": plan.stack,
+        "world": plan.world,
+        "wanted": plan.wanted,
+        "seconds": plan.seconds,
+        "changes": [asdict(change) for change in plan.changes],
+    }
+
+
+def plan_from_json(body: Mapping[str, Any]) -> Plan:
+    """Read a plan back."""
+    changes = tuple(_change(change) for change in body["changes"])
+    return Plan(
+        stack=body["stack"],
+        world=body["world"],
+        wanted=body["wanted"],
+        seconds=body["seconds"],
+        changes=changes,
+    )
+
+
+def _change(body: Mapping[str, Any]) -> Change:
+    return Change(**{**body, "action": Action(body["action"]), "waits": tuple(body["waits"])})

@@ -1,0 +1,145 @@
+"""What ansible-playbook is told about the machines: files in a private directory, no arguments."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from essaim.remote.keyring import alias
+from essaim.remote.render import describe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from essaim.model.roles import Role
+    from essaim.remote.keyring import Keyring
+    from essaim.remote.render import Facts
+    from essaim.remote.ssh import Target
+
+# `piped` needs no sftp server on the machine.  Skipped hosts say nothing anybody acts on.
+_CONFIG = """\
+[defaults]
+forks = 20
+local_tmp = {box}/tmp
+retry_files_enabled = false
+stdout_callback = default
+callback_result_format = json
+display_skipped_hosts = false
+interpreter_python = auto_silent
+nocows = true
+nocolor = true
+timeout = 30
+[ssh_connection]
+pipelining = true
+transfer_method = piped
+control_path_dir = {box}/cp
+ssh_args = -F /dev/null -o ControlMaster=auto -o ControlPersist=60s
+"""
+
+
+def prepare(
+    box: Path,
+    role: Role,
+    targets: Sequence[tuple[Target, Facts]],
+    *,
+    keyring: Keyring,
+    proxy: Callable[[Target], list[str]] | None,
+) -> list[str]:
+    """Write configuration, inventory and variables into `box`; gives the arguments to use them."""
+    common = _common([{**facts.vars, **_needs(facts)} for _, facts in targets])
+    hosts = {
+        target.name.machine: {
+            **_described(facts, common),
+            "ansible_host": target.address,
+            "ansible_port": target.port,
+            "ansible_user": target.user,
+            "ansible_ssh_private_key_file": str(keyring.user_key()),
+            "ansible_ssh_common_args": shlex.join(_ssh_options(target, box, proxy)),
+            "ansible_become": bool(target.become),
+        }
+        for target, facts in targets
+    }
+    inventory, variables = box / "inventory.yaml", box / "vars.yaml"
+    _write(box / "ansible.cfg", _CONFIG.format(box=box))
+    _write(box / "known_hosts", "".join(f"{alias(t.name)} {t.host_key}\n" for t, _ in targets))
+    _write(inventory, _yaml({"all": {"hosts": hosts, "children": _groups(role, targets)}}))
+    _write(variables, _yaml(common))
+    # Results with their output, so that they can be logged.
+    return ["-v", "-i", str(inventory), "-e", f"@{variables}"]
+
+
+class _Foreign(str):
+    """Text from a machine: Ansible must not take it for a template, which can run anything here."""
+
+    __slots__ = ()
+
+
+def _needs(facts: Facts) -> dict[str, Any]:
+    return {name: _Foreign(given.value) for name, given in facts.needs.items()}
+
+
+def _common(all_vars: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Keep what all machines agree on; that goes in as extra variables, the rest by machine."""
+    first, *others = all_vars
+    return {
+        name: value
+        for name, value in first.items()
+        if all(name in other and other[name] == value for other in others)
+    }
+
+
+def _described(facts: Facts, common: Mapping[str, Any]) -> dict[str, Any]:
+    known = describe(facts, secrets=False)
+    own = {**facts.vars, **_needs(facts)}
+    return {
+        **{key: known[key] for key in ("machine", "members", "network", "stack")},
+        **{key: value for key, value in own.items() if key not in common},
+    }
+
+
+def _groups(role: Role, targets: Sequence[tuple[Target, Facts]]) -> dict[str, Any]:
+    """Name hosts by the role they all carry and by the group each belongs to."""
+    groups: dict[str, Any] = {}
+    for target, facts in targets:
+        for name in (role.name, facts.machine.group):
+            group = groups.setdefault(name.replace("-", "_"), {"hosts": {}})
+            group["hosts"][target.name.machine] = {}
+    return groups
+
+
+def _ssh_options(
+    target: Target, box: Path, proxy: Callable[[Target], list[str]] | None
+) -> list[str]:
+    options = {
+        "IdentitiesOnly": "yes",
+        "StrictHostKeyChecking": "yes",
+        "UserKnownHostsFile": str(box / "known_hosts"),
+        "GlobalKnownHostsFile": "/dev/null",
+        "HostKeyAlias": alias(target.name),
+        "KexAlgorithms": "curve25519-sha256",
+    }
+    if proxy is not None:
+        options["ProxyCommand"] = shlex.join(proxy(target)).replace("%", "%%")
+        options["ProxyUseFdpass"] = "yes"
+    return [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+
+
+def _yaml(value: Any) -> str:
+    import yaml  # noqa: PLC0415 - heavy
+
+    class Dumper(yaml.SafeDumper):
+        """Writes text from machines so that Ansible takes it as it is."""
+
+    Dumper.add_representer(
+        _Foreign,
+        lambda dumper, text: dumper.represent_scalar("!unsafe", str(text), style='"'),
+    )
+    return yaml.dump(value, Dumper=Dumper, sort_keys=False)
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file only we can read."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)

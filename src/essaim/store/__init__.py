@@ -1,0 +1,1 @@
+"""The SQL store: journal, stacks and logs, alike on SQLite, MariaDB and PostgreSQL."""

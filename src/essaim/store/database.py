@@ -1,0 +1,220 @@
+"""One database, three kinds: short transactions that are repeated when the database asks for it.
+
+A transaction is a function of a connection.  It may be called more than once, so it reads what it
+needs itself and touches nothing but the database.  None is ever open across a network call.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
+
+from essaim.model.errors import SetupError, TransientError
+from essaim.store.faults import Fault, fault_of
+from essaim.store.migrate import migrate
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable
+
+__all__ = ["Database", "db_now", "migrate", "open_database"]
+
+T = TypeVar("T")
+
+DRIVERS = {
+    "sqlite": "sqlite",
+    "mariadb": "mariadb+pymysql",
+    "mysql": "mariadb+pymysql",
+    "postgresql": "postgresql+psycopg",
+    "postgres": "postgresql+psycopg",
+}
+
+#: How long a transaction is repeated while the database is away or busy.
+PATIENCE = 30.0
+
+#: Two writers that both saw a name free: the loser looks again and sees it taken.
+CONFLICTS = 5
+
+
+class db_now(FunctionElement[int]):  # noqa: N801 - it stands in SQL like a function
+    """Milliseconds since 1970 in the database's clock."""
+
+    inherit_cache = True
+    name = "db_now"
+    type = sa.BigInteger()
+
+
+@compiles(db_now, "sqlite")
+def _now_sqlite(_element: db_now, _compiler: Any, **_options: Any) -> str:
+    return "CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER)"
+
+
+@compiles(db_now, "mysql")
+@compiles(db_now, "mariadb")
+def _now_mariadb(_element: db_now, _compiler: Any, **_options: Any) -> str:
+    return "CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)"  # the session's time zone is UTC
+
+
+@compiles(db_now, "postgresql")
+def _now_postgresql(_element: db_now, _compiler: Any, **_options: Any) -> str:
+    # Not clock_timestamp(): it may change from row to row, so no index could be asked with it.
+    return "CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000 AS BIGINT)"
+
+
+class Database:
+    """A pool of connections that runs transactions.  Safe to share between threads."""
+
+    def __init__(self, engine: sa.Engine, *, patience: float = PATIENCE) -> None:
+        self.engine = engine
+        self.kind = "mariadb" if engine.dialect.name == "mysql" else engine.dialect.name
+        self.patience = patience
+        self._lock = threading.Lock()
+        self._writer: Connection | None = None
+
+    @property
+    def where(self) -> str:
+        """The URL, without its password."""
+        return self.engine.url.render_as_string(hide_password=True)
+
+    def read(self, body: Callable[[Connection], T]) -> T:
+        """Return what `body` reads."""
+        return self._persist(lambda: self._read(body))
+
+    def write(self, body: Callable[[Connection], T]) -> T:
+        """Return what `body` does, once all that it wrote is there for good."""
+        once = self._write_sqlite if self.kind == "sqlite" else self._write
+        return self._persist(lambda: once(body))
+
+    def close(self) -> None:
+        """Close every connection."""
+        with self._lock:
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
+        self.engine.dispose()
+
+    def _read(self, body: Callable[[Connection], T]) -> T:
+        with self.engine.connect() as connection:
+            return body(connection)
+
+    def _write(self, body: Callable[[Connection], T]) -> T:
+        with self.engine.begin() as connection:
+            return body(connection)
+
+    def _write_sqlite(self, body: Callable[[Connection], T]) -> T:
+        # SQLite lets one writer in and makes the others poll.  Within this process they queue here
+        # instead, and share one connection with warm caches.
+        with self._lock:
+            if self._writer is None:
+                self._writer = self.engine.connect()
+            connection = self._writer
+            try:
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+                result = body(connection)
+                connection.commit()
+            except BaseException:
+                self._writer = None
+                connection.close()  # rolls back
+                raise
+            return result
+
+    def _persist(self, once: Callable[[], T]) -> T:
+        began = time.monotonic()
+        delay = 0.005
+        conflicts = 0
+        while True:
+            try:
+                return once()
+            except DBAPIError as error:
+                fault = fault_of(error)
+                conflicts += fault is Fault.CONFLICT
+                if fault is Fault.OURS or conflicts > CONFLICTS:
+                    raise
+                waited = time.monotonic() - began
+                if waited + delay > self.patience:
+                    raise TransientError(
+                        f"database {self.where}: no answer in {waited:.0f} s: {error.orig}",
+                        hint="see that the database runs, then repeat the command",
+                    ) from error
+            time.sleep(delay * random.uniform(0.5, 1.5))  # noqa: S311 - to spread retries
+            delay = min(delay * 2, 1.0)
+
+    def insert_missing(self, table: sa.Table) -> sa.Insert:
+        """Make an INSERT that leaves rows alone whose key is already there."""
+        if self.kind == "postgresql":
+            from sqlalchemy.dialects.postgresql import insert  # noqa: PLC0415 - only there
+
+            return insert(table).on_conflict_do_nothing()
+        return sa.insert(table).prefix_with("OR IGNORE" if self.kind == "sqlite" else "IGNORE")
+
+
+def open_database(url: str) -> Database:
+    """Open the database at a URL: `sqlite:///path`, `mariadb://…` or `postgresql://…`.
+
+    A missing SQLite file is made, readable by its owner alone.  Nothing else is touched, and a
+    server is not called upon before the first transaction.
+    """
+    try:
+        parsed = make_url(url)
+        backend = parsed.get_backend_name()
+        driver = DRIVERS[backend]
+    except (ArgumentError, KeyError) as error:
+        raise SetupError(
+            f"{url.partition('://')[0]}: not a database Essaim knows",
+            hint="use sqlite:///path, mariadb://user@host/name or postgresql://user@host/name",
+        ) from error
+    if driver == "sqlite":
+        return Database(_sqlite(parsed))
+    try:
+        engine = sa.create_engine(
+            parsed.set(drivername=driver),
+            isolation_level="READ COMMITTED",
+            pool_size=8,
+            max_overflow=56,
+            pool_recycle=1800,
+        )
+    except ModuleNotFoundError as error:
+        raise SetupError(
+            f"the Python package {error.name} is missing",
+            hint=f"pip install 'essaim[{driver.partition('+')[0]}]'",
+        ) from error
+    if backend in {"mariadb", "mysql"}:
+        sa.event.listen(engine, "connect", _utc)
+    return Database(engine)
+
+
+def _utc(connection: Any, _record: object) -> None:
+    # A zone with summer time would make one hour of autumn nights happen twice.
+    with connection.cursor() as cursor:
+        cursor.execute("SET time_zone = '+00:00'")
+
+
+def _sqlite(url: sa.URL) -> sa.Engine:
+    if not url.database or url.database == ":memory:":
+        raise SetupError("sqlite needs a file: runs must outlive the process")
+    path = Path(url.database)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    except OSError as error:
+        raise SetupError(f"cannot open the database {path}: {error.strerror}") from error
+    engine = sa.create_engine(url, connect_args={"timeout": 10.0}, pool_size=8, max_overflow=56)
+    sa.event.listen(engine, "connect", _sqlite_settings)
+    return engine
+
+
+def _sqlite_settings(connection: sqlite3.Connection, _record: object) -> None:
+    connection.isolation_level = None  # transactions begin where we say, not where Python guesses
+    if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")  # in WAL mode still safe against kill -9

@@ -1,0 +1,60 @@
+"""Look at runs, resume them, give them up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from essaim.model.errors import UnknownError
+from essaim.model.runs import Run, StepRecord
+
+if TYPE_CHECKING:
+    from essaim.model.runs import CommandLog
+    from essaim.usecases.services import Services
+
+
+@dataclass(frozen=True, slots=True)
+class RunDetail:
+    """A run with its steps and children."""
+
+    run: Run
+    steps: Sequence[StepRecord]
+    children: Sequence[Run]
+
+
+def recent(services: Services, *, limit: int) -> Sequence[Run]:
+    """The newest runs that nobody else started, newest first."""
+    return services.journal.list(roots=True, limit=limit)
+
+
+def show(services: Services, run_id: str) -> RunDetail:
+    """One run in full."""
+    run = _get(services, run_id)
+    journal = services.journal
+    return RunDetail(run, journal.steps(run.id), journal.children(run.id))
+
+
+def resume(services: Services, run_id: str) -> Run:
+    """Let a stuck run, and the stuck ones below it, go on from where they failed."""
+    run = _get(services, run_id)
+    services.engine.release_dead()
+    services.engine.resume(run.id)
+    return run
+
+
+def abandon(services: Services, run_id: str) -> None:
+    """Give a run up as it is, with all below it.  Nothing is undone."""
+    services.engine.abandon(_get(services, run_id).id)
+
+
+def logs(services: Services, *, run: str = "", machine: str = "", limit: int) -> list[CommandLog]:
+    """What commands printed, oldest first: of a run and those below it, or on a machine."""
+    return services.logs.read(run=run, machine=machine, limit=limit)
+
+
+def _get(services: Services, run_id: str) -> Run:
+    run = services.journal.get(run_id)
+    if run is None:
+        raise UnknownError(f"no run {run_id}", hint="essaim runs lists them")
+    return run

@@ -1,0 +1,62 @@
+"""What use cases work with.  `bootstrap.App` provides it; each part is made when first used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from essaim.couriers.threads import ThreadCourier
+    from essaim.engine.execute import Engine
+    from essaim.images.cache import Images
+    from essaim.model.journal import Journal
+    from essaim.model.machines import Driver
+    from essaim.model.stacks import Site
+    from essaim.remote.keyring import Keyring
+    from essaim.remote.ssh import Remote
+    from essaim.store.logs import CommandLogs
+    from essaim.store.stacks import Stacks
+
+
+class Services(Protocol):
+    """The parts of one control plane."""
+
+    @property
+    def home(self) -> Path:
+        """Where this control plane keeps its state."""
+
+    @property
+    def journal(self) -> Journal:
+        """Runs and their steps."""
+
+    @property
+    def stacks(self) -> Stacks:
+        """Stacks, machines, applied roles and plans."""
+
+    @property
+    def logs(self) -> CommandLogs:
+        """What commands printed."""
+
+    @property
+    def keyring(self) -> Keyring:
+        """SSH keys."""
+
+    @property
+    def images(self) -> Images:
+        """The image cache."""
+
+    @property
+    def remote(self) -> Remote:
+        """SSH connections."""
+
+    @property
+    def engine(self) -> Engine:
+        """Carries out runs."""
+
+    @property
+    def courier(self) -> ThreadCourier:
+        """Brings due runs to the engine."""
+
+    def driver(self, site: Site) -> Driver:
+        """The driver of a site."""

@@ -1,0 +1,212 @@
+"""Plan, apply, take down and look at stacks."""
+
+from __future__ import annotations
+
+import getpass
+import secrets
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from essaim.config.serial import fingerprint, stack_from_json, stack_to_json
+from essaim.model.errors import InvalidError, MovedError, Problem, UnknownError
+from essaim.model.machines import Networks
+from essaim.model.plans import Plan, World
+from essaim.model.runs import NewRun, Run
+from essaim.plan.diff import diff, dismantle
+from essaim.plan.digest import world_fingerprint
+from essaim.plan.eta import estimate
+from essaim.plan.serial import plan_from_json, plan_to_json
+from essaim.model.spelling import near
+
+if TYPE_CHECKING:
+    from essaim.config.compose import Composed
+    from essaim.model.stacks import Machine, Stack
+    from essaim.usecases.services import Services
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPlan:
+    """A plan as it lies in the store, ready to be applied unchanged."""
+
+    id: str
+    plan: Plan
+    stack: Stack
+
+
+def make_plan(services: Services, composed: Composed) -> StoredPlan:
+    """Compare a composed stack with the world and store the difference."""
+    stack = composed.stack
+    _refuse_move(services, stack)
+    world = look(services, stack)
+    return _store(services, stack, composed.lab, diff(stack, world), world)
+
+
+def make_down_plan(services: Services, name: str) -> StoredPlan:
+    """Plan the removal of everything a stack has."""
+    stack, lab = stored_stack(services, name)
+    world = look(services, stack)
+    return _store(services, stack, lab, dismantle(name, world), world)
+
+
+def read_plan(services: Services, plan_id: str) -> StoredPlan:
+    """Fetch a plan made earlier."""
+    body = services.stacks.get_plan(plan_id)
+    if body is None:
+        raise UnknownError(f"no plan {plan_id}", hint="make one with essaim plan STACK")
+    return StoredPlan(plan_id, plan_from_json(body["plan"]), stack_from_json(body["stack"]))
+
+
+def look(services: Services, stack: Stack) -> World:
+    """Observe all that a plan rests on, in one sweep."""
+    driver = services.driver(stack.site)
+    network = driver.network(stack.name) if isinstance(driver, Networks) else stack.network
+    return World(
+        network=network.cidr if network else None,
+        images=frozenset(i.digest for i in stack.images.values() if services.images.ready(i)),
+        machines={str(seen.name): seen for seen in driver.observe(stack.name)},
+        applied=services.stacks.applied(stack.name),
+    )
+
+
+def apply(services: Services, stored: StoredPlan) -> str:
+    """Start carrying out a plan, exactly as stored; returns the run's id.
+
+    MovedError when the world is no longer what the plan was made from; HeldError when somebody
+    else is at work on the stack.
+    """
+    if world_fingerprint(look(services, stored.stack)) != stored.plan.world:
+        raise MovedError(
+            f"the world has moved since plan {stored.id} was made for {stored.plan.stack}",
+            hint="plan again and look at what changed",
+        )
+    run_id = secrets.token_hex(4)
+    run = NewRun(
+        id=run_id,
+        workflow="apply",
+        subject=stored.plan.stack,
+        input={"plan": stored.id, "site": stored.stack.site.name},
+        holds=_hold(stored.plan.stack),
+        who=f"{getpass.getuser()}@{socket.gethostname()}",
+    )
+    services.engine.start([run])
+    return run_id
+
+
+def give_way(services: Services, name: str) -> None:
+    """Set aside what a dead or stopped earlier apply left unfinished on a stack.
+
+    The next plan is made from what is seen, so nothing that was done is lost or done twice.
+    Raises HeldError when the earlier apply is alive.
+    """
+    services.engine.release_dead()
+    services.engine.supersede(_hold(name))
+
+
+def follow(services: Services, run_id: str) -> Run:
+    """Work until a run is over or stuck, and return it as it then is."""
+    services.courier.wait(run_id)
+    run = services.journal.get(run_id)
+    if run is None:
+        raise UnknownError(f"no run {run_id}", hint="essaim runs lists them")
+    return run
+
+
+def stored_stack(services: Services, name: str) -> tuple[Stack, Path]:
+    """The stack as last applied, and the lab it came from."""
+    body = services.stacks.get_stack(name)
+    if body is None:
+        names = services.stacks.list_stacks()
+        hint = near(name, names) or (
+            f"there are: {', '.join(names)}" if names else "there are none yet: essaim up STACK"
+        )
+        raise UnknownError(f"no stack called {name}", hint=hint)
+    return stack_from_json(body["stack"]), Path(body["lab"])
+
+
+@dataclass(frozen=True, slots=True)
+class MachineStatus:
+    """One machine as wanted and as seen."""
+
+    name: str
+    power: str  #: on, off, absent
+    address: str
+    roles: Sequence[str]
+    pending: Sequence[str]  #: roles not applied in this boot
+    detail: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class StackStatus:
+    """A stack and its machines."""
+
+    name: str
+    site: str
+    source: str
+    machines: Sequence[MachineStatus]
+    run: Run | None  #: the last apply
+
+
+def status(services: Services, name: str) -> StackStatus:
+    """Look at a stack's machines now."""
+    stack, _lab = stored_stack(services, name)
+    world = look(services, stack)
+    machines = [_machine_status(machine, world) for machine in stack.machines]
+    runs = services.journal.list(subject=name, workflow="apply", limit=1)
+    return StackStatus(name, stack.site.name, stack.source, machines, runs[0] if runs else None)
+
+
+def _machine_status(machine: Machine, world: World) -> MachineStatus:
+    name = str(machine.name)
+    seen = world.machines.get(name)
+    applied = {role: world.applied.get((name, role)) for role in machine.roles}
+    return MachineStatus(
+        name=name,
+        power=seen.power.value if seen else "absent",
+        address=machine.address,
+        roles=machine.roles,
+        pending=[r for r, was in applied.items() if not (seen and was and was.boot == seen.boot)],
+        detail=dict(seen.detail) if seen else {},
+    )
+
+
+def _hold(name: str) -> str:
+    return f"stack:{name}"
+
+
+def _store(
+    services: Services, stack: Stack, lab: Path, changes: Sequence[Any], world: World
+) -> StoredPlan:
+    plan = Plan(
+        stack=stack.name,
+        changes=tuple(changes),
+        world=world_fingerprint(world),
+        wanted=fingerprint(stack),
+        seconds=estimate(changes, services.journal.durations()) if changes else 0.0,
+    )
+    stored = StoredPlan(secrets.token_hex(4), plan, stack)
+    if changes:
+        body = {"plan": plan_to_json(plan), "stack": stack_to_json(stack), "lab": str(lab)}
+        services.stacks.put_plan(stored.id, stack.name, body)
+    return stored
+
+
+def _refuse_move(services: Services, stack: Stack) -> None:
+    """A stack lives on one site; moving it is another undertaking than changing it."""
+    body = services.stacks.get_stack(stack.name)
+    if body is None:
+        return
+    site = stack_from_json(body["stack"]).site.name
+    if site != stack.site.name:
+        raise InvalidError(
+            [
+                Problem(
+                    f"stack {stack.name} lives on site {site}, not {stack.site.name}",
+                    hint=f"give this one another name, or essaim down {stack.name} first",
+                )
+            ]
+        )
+
+

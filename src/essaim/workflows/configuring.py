@@ -1,0 +1,171 @@
+"""Apply one role to one machine over SSH."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from essaim.config.secrets import SecretRef, resolve_secret
+from essaim.engine.workflow import Backoff, Context, OnFailure, Step, Workflow
+from essaim.model.errors import RejectedError
+from essaim.model.plans import Applied
+from essaim.model.roles import Role
+from essaim.model.runs import Again, CommandLog
+from essaim.model.stacks import Machine
+from essaim.remote import roles
+from essaim.remote.roles import Facts, Given, Record
+from essaim.remote.ssh import Target
+from essaim.workflows.tools import machine, tools, work
+
+#: Seconds one look at a role's readiness may hold a thread.
+LOOK = 5.0
+
+
+def put(context: Context) -> dict[str, Any]:
+    """Install the packages that are missing and write the files that differ."""
+    role = _role(context)
+    if role.ansible:
+        return {}
+    context.note("files")
+    given = facts(context, machine(context), role)
+    changed = roles.put(tools(context).remote, _target(context), role, given, recorder(context))
+    return {"changed": changed}
+
+
+def run(context: Context) -> None:
+    """Run the role's commands that are due, or its playbook."""
+    role = _role(context)
+    its, given = tools(context), facts(context, machine(context), role)
+    if role.ansible:
+        from essaim.remote import ansible  # noqa: PLC0415 - few roles are playbooks
+
+        ansible.play(
+            role,
+            [(_target(context), given)],
+            keyring=its.keyring,
+            proxy=its.proxy(work(context).stack.site),
+            record=recorder(context),
+            note=context.note,
+        )
+        return
+    roles.run_steps(its.remote, _target(context), role, given, recorder(context), context.note)
+
+
+def ready(context: Context) -> Again | None:
+    """Look whether the role does its work; if not yet, come back without holding a thread."""
+    role = _role(context)
+    if role.ready is None:
+        return None
+    context.note("waiting until ready")
+    given = facts(context, machine(context), role)
+    missing = roles.probe(
+        tools(context).remote, _target(context), role, given, recorder(context), within=LOOK
+    )
+    if missing is None:
+        return None
+    if context.elapsed > role.ready.within:
+        name = machine(context).name
+        raise RejectedError(
+            f"{name}: role {role.name} is not ready after {context.elapsed:.0f} s: {missing}",
+            hint=f"see essaim logs {name}, then run essaim up again",
+        )
+    return Again(role.ready.every, note=f"not ready yet: {missing}")
+
+
+def record(context: Context) -> None:
+    """Remember what was applied, so that the next plan leaves it alone."""
+    its, at, role = tools(context), work(context), _role(context)
+    wanted = machine(context)
+    seen = {m.name: m for m in its.driver(at.stack.site).observe(at.stack.name)}
+    its.stacks.record_applied(
+        Applied(
+            machine=str(wanted.name),
+            role=role.name,
+            digest=context.run.input["digest"],
+            needs=needs_digest(context, role),
+            boot=seen[wanted.name].boot if wanted.name in seen else "",
+        )
+    )
+
+
+# No undo: a role is applied again, never taken back; the machine is kept for a person to look at.
+CONFIGURE = Workflow(
+    "configure",
+    tuple(
+        Step(name=do.__name__, do=do, retry=Backoff(attempts=4), on_failure=OnFailure.STOP)
+        for do in (put, run, ready, record)
+    ),
+)
+
+
+def facts(context: Context, of: Machine, role: Role) -> Facts:
+    """Everything the role's templates may read, with secrets resolved and needs read live."""
+    at = work(context)
+    hidden: list[str] = []
+    variables = {**role.vars, **at.stack.vars.get(role.name, {})}
+    return Facts(
+        stack=at.stack.name,
+        network=at.stack.network.cidr,
+        machine=of,
+        members={
+            key: [m for m in at.stack.machines if carried in m.roles]
+            for key, carried in role.members.items()
+        },
+        vars={key: _resolved(value, at.lab, hidden) for key, value in variables.items()},
+        needs={name: _need(context, name, provider) for name, provider in role.needs.items()},
+        hidden=tuple(hidden),
+    )
+
+
+def needs_digest(context: Context, role: Role) -> str:
+    """Digest the values a role is given by others, telling nothing about them."""
+    given = {name: _need(context, name, provider) for name, provider in role.needs.items()}
+    return roles.needs_digest(given, tools(context).keyring.digest_key())
+
+
+def recorder(context: Context) -> Record:
+    """Keep what commands print, under the run and step they belong to."""
+    its, at = tools(context), context.run
+
+    def keep(**log: Any) -> None:
+        its.logs.add([CommandLog(run=at.id, step=context.step, **log)])
+
+    return keep
+
+
+def _need(context: Context, name: str, provider: str) -> Given:
+    """Read a value from the machine that provides it, once for each apply."""
+    its, at = tools(context), work(context)
+    carrier = at.carrier(provider)
+    if carrier is None:
+        raise RejectedError(f"nobody in {at.stack.name} carries the role {provider}")
+    role = at.stack.roles[provider]
+
+    def read() -> Given:
+        target = its.target(at.stack.site, carrier)
+        templated = role.provides[name].value is not None
+        own = facts(context, carrier, role) if templated else None
+        return roles.provided(its.remote, target, role, name, own)
+
+    return its.given((context.run.parent, provider, name), read)
+
+
+def _resolved(value: Any, lab: Path, hidden: list[str]) -> Any:
+    """Replace references by secrets, and note what must not be shown."""
+    if isinstance(value, SecretRef):
+        secret = resolve_secret(value.name, lab)
+        hidden.append(secret)
+        return secret
+    if isinstance(value, dict):
+        return {key: _resolved(inner, lab, hidden) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_resolved(inner, lab, hidden) for inner in value]
+    return value
+
+
+def _role(context: Context) -> Role:
+    return work(context).stack.roles[context.run.input["role"]]
+
+
+def _target(context: Context) -> Target:
+    return tools(context).target(work(context).stack.site, machine(context))

@@ -1,0 +1,14 @@
+"""Every workflow by name: what an engine is given."""
+
+from __future__ import annotations
+
+from essaim.workflows.applying import APPLY
+from essaim.workflows.building import BUILD, GATE
+from essaim.workflows.configuring import CONFIGURE
+from essaim.workflows.raising import RAISE, REBUILD, START
+from essaim.workflows.retiring import DESTROY, RETIRE
+
+WORKFLOWS = {
+    workflow.name: workflow
+    for workflow in (APPLY, BUILD, CONFIGURE, DESTROY, GATE, RAISE, REBUILD, RETIRE, START)
+}

@@ -1,0 +1,254 @@
+"""Real databases for tests: private servers on free ports, and a fresh database for each test.
+
+Fixtures: `new_database(kind)` makes an empty one and returns its URL; `url` is such a URL, of each
+kind in turn; `database` is one that was opened and migrated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from essaim.store.database import Database, migrate, open_database
+
+KINDS = ("sqlite", "mariadb", "postgresql")
+
+#: Generous: the machine may be busy with everything else.
+PATIENCE = 120.0
+
+
+def free_port() -> int:
+    """A port of the loopback that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Server:
+    """One database server, and the databases made in it."""
+
+    def __init__(self, url: str) -> None:
+        self.url = sa.make_url(url)
+        self._numbers = itertools.count(1)
+
+    def new(self) -> str:
+        name = f"essaim_{os.getpid()}_{next(self._numbers)}"
+        engine = sa.create_engine(self.url, isolation_level="AUTOCOMMIT")
+        with engine.connect() as connection:
+            connection.execute(sa.text(f"CREATE DATABASE {name}"))
+        engine.dispose()
+        return self.url.set(database=name).render_as_string(hide_password=False)
+
+
+def find(program: str, package: str) -> str:
+    """The program's path; installs its Debian package when that is missing and may be done."""
+    places = [*os.environ["PATH"].split(":"), "/usr/sbin"]
+    places += sorted(str(path) for path in Path("/usr/lib/postgresql").glob("*/bin"))
+    found = shutil.which(program, path=":".join(places))
+    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
+        environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", package]
+        subprocess.run(["apt-get", "update", "-qq"], check=True, env=environ)
+        subprocess.run(install, check=True, env=environ, stdout=subprocess.DEVNULL)
+        places += sorted(str(path) for path in Path("/usr/lib/postgresql").glob("*/bin"))
+        found = shutil.which(program, path=":".join(places))
+    if found is None:
+        pytest.skip(f"{program} is not installed: apt-get install {package}")
+    return found
+
+
+def as_user(name: str) -> dict[str, str]:
+    """How a server that refuses to be root is started by root."""
+    return {"user": name, "group": name, "extra_groups": []} if os.geteuid() == 0 else {}
+
+
+@contextlib.contextmanager
+def folder_of(user: str) -> Iterator[Path]:
+    """A folder that the server's user can reach: those of pytest are closed to others."""
+    with tempfile.TemporaryDirectory(prefix=f"essaim-{user}-") as name:
+        if os.geteuid() == 0:
+            shutil.chown(name, user, user)
+        yield Path(name)
+
+
+@contextlib.contextmanager
+def serving(
+    command: list[str], url: str, folder: Path, user: str, ends_by: int
+) -> Iterator[Server]:
+    """Run a server until the session ends; it is ready when it answers."""
+    log = folder / "server.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, stdout=output, stderr=output, cwd=folder, start_new_session=True, **as_user(user)
+        )
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while not answers(url):
+            if process.poll() is not None or time.monotonic() > deadline:
+                pytest.fail(f"{command[0]} did not start:\n{log.read_text()}")
+            time.sleep(0.1)
+        yield Server(url)
+    finally:
+        process.send_signal(ends_by)
+        try:
+            process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def answers(url: str) -> bool:
+    engine = sa.create_engine(url)
+    try:
+        with engine.connect() as connection:
+            connection.execute(sa.text("SELECT 1"))
+    except sa.exc.OperationalError:
+        return False
+    finally:
+        engine.dispose()
+    return True
+
+
+@contextlib.contextmanager
+def mariadb() -> Iterator[Server]:
+    server = find("mariadbd", "mariadb-server")
+    install = find("mariadb-install-db", "mariadb-server")
+    with folder_of("mysql") as folder, _mariadb(server, install, folder) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def _mariadb(server: str, install: str, folder: Path) -> Iterator[Server]:
+    data, port = folder / "data", free_port()
+    subprocess.run(
+        [
+            install,
+            "--no-defaults",
+            f"--datadir={data}",
+            "--auth-root-authentication-method=normal",
+            "--skip-test-db",
+        ],
+        check=True,
+        stdout=subprocess.DEVNULL,
+        cwd=folder,
+        **as_user("mysql"),
+    )
+    command = [
+        server,
+        "--no-defaults",
+        f"--datadir={data}",
+        f"--socket={folder}/s",
+        f"--pid-file={folder}/pid",
+        f"--port={port}",
+        "--bind-address=127.0.0.1",
+        "--innodb-flush-log-at-trx-commit=0",  # nobody pulls the plug of a test
+        "--innodb-buffer-pool-size=32M",
+        "--max-connections=300",
+        "--skip-name-resolve",
+    ]
+    url = f"mariadb+pymysql://root@127.0.0.1:{port}/mysql"
+    with serving(command, url, folder, "mysql", signal.SIGTERM) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def postgresql() -> Iterator[Server]:
+    server = find("postgres", "postgresql")
+    initdb = find("initdb", "postgresql")
+    with folder_of("postgres") as folder, _postgresql(server, initdb, folder) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def _postgresql(server: str, initdb: str, folder: Path) -> Iterator[Server]:
+    data, port = folder / "data", free_port()
+    subprocess.run(
+        [initdb, "-A", "trust", "-N", "-U", "postgres", "-E", "UTF8", "--locale=C.UTF-8", "-D", data],
+        check=True,
+        stdout=subprocess.DEVNULL,
+        cwd=folder,
+        **as_user("postgres"),
+    )
+    options = {
+        "fsync": "off",
+        "synchronous_commit": "off",
+        "full_page_writes": "off",
+        "max_connections": "300",
+        "shared_buffers": "32MB",
+        "listen_addresses": "127.0.0.1",
+        "unix_socket_directories": "",
+    }
+    command = [server, "-D", str(data), "-p", str(port)]
+    command += [part for key, value in options.items() for part in ("-c", f"{key}={value}")]
+    url = f"postgresql+psycopg://postgres@127.0.0.1:{port}/postgres"
+    with serving(command, url, folder, "postgres", signal.SIGINT) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Callable[[str], Server]]:
+    """The servers, each started when first asked for."""
+    running: dict[str, Server] = {}
+    makers = {"mariadb": mariadb, "postgresql": postgresql}
+    with contextlib.ExitStack() as stack:
+
+        def get(kind: str) -> Server:
+            if kind not in running:
+                running[kind] = stack.enter_context(makers[kind]())
+            return running[kind]
+
+        yield get
+
+
+@pytest.fixture
+def new_database(servers, tmp_path) -> Callable[[str], str]:
+    """Make an empty database of a kind and return its URL."""
+    numbers = itertools.count(1)
+
+    def make(kind: str) -> str:
+        if kind == "sqlite":
+            return f"sqlite:///{tmp_path}/database-{next(numbers)}/essaim.db"
+        return servers(kind).new()
+
+    return make
+
+
+@pytest.fixture(params=KINDS)
+def kind(request) -> str:
+    return request.param
+
+
+@pytest.fixture
+def url(kind, new_database) -> str:
+    """An empty database, of each kind in turn."""
+    return new_database(kind)
+
+
+@pytest.fixture
+def database(url) -> Iterator[Database]:
+    """An open and migrated database, of each kind in turn."""
+    opened = open_database(url)
+    migrate(opened)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def sqlite(new_database) -> Iterator[Database]:
+    """An open and migrated SQLite database."""
+    opened = open_database(new_database("sqlite"))
+    migrate(opened)
+    yield opened
+    opened.close()

@@ -1,0 +1,48 @@
+"""From a bare computer to a SLURM cluster, with and without privileges.
+
+R-A1, R-A3, R-A5, R-A6, R-C1, R-C2.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from endtoend.traces import traces
+
+
+def names(output: str) -> set[str]:
+    return set(re.findall(r"^(nodes-\d+|controller)$", output, re.MULTILINE))
+
+
+@pytest.mark.timeout(900)
+def test_a_cluster_is_raised_grown_shrunk_and_leaves_nothing(person):
+    before = traces(person, "slurm")
+    up = person.types("up", "examples/slurm", "nodes=4", within=600)
+    assert "done in" in up
+    four = person.types("run", "slurm/controller", "--", "srun", "-N4", "hostname")
+    assert names(four) == {f"nodes-{k}" for k in range(1, 5)}
+
+    assert "nothing to change" in person.types("up", "examples/slurm", "nodes=4")
+
+    plan = json.loads(person.types("plan", "examples/slurm", "nodes=6", "--json"))
+    added = {c["machine"] for c in plan["changes"] if c["verb"] == "raise"}
+    changed = {(c["machine"], c["role"]) for c in plan["changes"] if c["action"] == "~"}
+    assert added == {"slurm/nodes-5", "slurm/nodes-6"}
+    assert changed == {("slurm/controller", "slurm-controller")}
+    person.types("up", "examples/slurm", "nodes=6")
+    six = person.types("run", "slurm/controller", "--", "srun", "-N6", "hostname")
+    assert names(six) == {f"nodes-{k}" for k in range(1, 7)}
+
+    person.types("up", "examples/slurm", "nodes=3")
+    three = person.types("run", "slurm/controller", "--", "srun", "-N3", "hostname")
+    assert names(three) == {f"nodes-{k}" for k in range(1, 4)}
+    seen = person.types("run", "slurm/controller", "--", "sinfo", "-h", "-N", "-o", "%N")
+    assert names(seen) == {f"nodes-{k}" for k in range(1, 4)}
+    drained = person.types("logs", "slurm/controller", "-n", "500")
+    assert "drain" in drained
+
+    assert len(traces(person, "slurm")["processes"]) > len(before["processes"]) + 4
+    person.types("down", "slurm", "--yes")
+    assert traces(person, "slurm") == before
