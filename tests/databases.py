@@ -91,7 +91,12 @@ def serving(
     log = folder / "server.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, stdout=output, stderr=output, cwd=folder, start_new_session=True, **as_user(user)
+            command,
+            stdout=output,
+            stderr=output,
+            cwd=folder,
+            start_new_session=True,
+            **as_user(user),
         )
     try:
         deadline = time.monotonic() + PATIENCE
@@ -175,7 +180,19 @@ def postgresql() -> Iterator[Server]:
 def _postgresql(server: str, initdb: str, folder: Path) -> Iterator[Server]:
     data, port = folder / "data", free_port()
     subprocess.run(
-        [initdb, "-A", "trust", "-N", "-U", "postgres", "-E", "UTF8", "--locale=C.UTF-8", "-D", data],
+        [
+            initdb,
+            "-A",
+            "trust",
+            "-N",
+            "-U",
+            "postgres",
+            "-E",
+            "UTF8",
+            "--locale=C.UTF-8",
+            "-D",
+            data,
+        ],
         check=True,
         stdout=subprocess.DEVNULL,
         cwd=folder,

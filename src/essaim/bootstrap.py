@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from essaim.model.errors import TransientError, UnknownError
-from essaim.model.spelling import near
+from essaim.model.spelling import meant
 
 if TYPE_CHECKING:
     from essaim.couriers.threads import ThreadCourier
@@ -116,7 +116,9 @@ class App:
     @functools.cache  # noqa: B019 - an App lives as long as its process
     def _driver(self, kind: str) -> Driver:
         if kind != "sandbox":
-            raise UnknownError(f"no driver called {kind}", hint=near(kind, ["sandbox"]))
+            raise UnknownError(
+                f"no driver called {kind}", hint=meant(kind, ["sandbox"], kind="there are")
+            )
         from essaim.drivers.sandbox.driver import Sandbox
 
         return Sandbox(self.home / "sandbox", self._rootfs)
@@ -155,11 +157,14 @@ class App:
             WORKFLOWS,
             tools,
             owner=this_owner(),
-            emit=lambda event: self.watch(event),
+            emit=self._tell,
             slots=self.slots,
             # A command finishes what it was asked for, not what somebody else has stopped.
             own_only=True,
         )
+
+    def _tell(self, event: Event) -> None:
+        self.watch(event)  # looked up each time: who watches changes with what is followed
 
     @functools.cached_property
     def courier(self) -> ThreadCourier:

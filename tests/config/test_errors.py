@@ -80,8 +80,8 @@ BASE = "name: s\nimage: tiny\ntopology: {m: {count: 2}}\n"
             "cluster/stack.yaml:4: there is no driver sandbx (did you mean sandbox?)",
         ),
         (
-            "defaults: [{size: smll}]\n" + BASE,
-            "cluster/stack.yaml:1: the group size has no option smll (did you mean small?)",
+            "defaults: [{size: smaal}]\n" + BASE,
+            "cluster/stack.yaml:1: the group size has no option smaal (did you mean small?)",
         ),
         (
             "defaults:\n  - {site: local}\n  - {sizes: small}\n" + BASE,

@@ -136,8 +136,8 @@ def test_roles_are_found_near_the_stack_first(lab):
         ("leave:\n- {name: a, on: hed, do: x}\n", ":2: there is no role hed (did you mean head?)"),
         ("needs:\n  address: head\n", ":2: odd needs address of head, but no machine carries head"),
         (
-            "needs: {addrss: head}\n",
-            ":1: odd needs addrss, which head does not provide (did you mean address?)",
+            "needs: {adddres: head}\n",
+            ":1: odd needs adddres, which head does not provide (did you mean address?)",
         ),
         (
             "needs: {token: head}\nrun:\n- {name: a, do: x, env: {T: '{{ needs.token }}'}}\n",

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from drivers.lab import lab
 from drivers.plain_user import plain_user, unpack_for
 from essaim.images.cache import Images

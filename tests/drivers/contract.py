@@ -87,7 +87,9 @@ def stopping_keeps_the_disk_and_starting_makes_a_new_boot(it: Lab) -> None:
     assert first is not None
     assert again is not None
     assert again.boot not in ("", first.boot)
-    assert it.run(name, "cat /root/file; ls /etc/issue /run/gone 2>&1 | grep -c such") == "mine\n2\n"
+    assert (
+        it.run(name, "cat /root/file; ls /etc/issue /run/gone 2>&1 | grep -c such") == "mine\n2\n"
+    )
 
 
 def stopping_asks_before_it_takes_the_power(it: Lab) -> None:

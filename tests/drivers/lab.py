@@ -197,7 +197,7 @@ class Lab:
         }
 
     def cgroup_mark(self, stack: str) -> str:
-        import hashlib  # noqa: PLC0415
+        import hashlib
 
         return hashlib.sha256(os.fsencode(self.state / stack)).hexdigest()[:8]
 

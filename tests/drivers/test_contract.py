@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from drivers.contract import CHECKS
 
 NAMES = [check.__name__ for check in CHECKS]

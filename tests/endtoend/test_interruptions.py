@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from endtoend.people import Person
 from endtoend.traces import machine_pid
 
@@ -31,7 +32,7 @@ def wait_for(condition, what: str, within: float = 120) -> None:
 
 @pytest.mark.timeout(900)
 def test_killed_ten_times_at_random_moments_twenty_machines_stand_in_the_end(root):
-    luck = random.Random(20)  # noqa: S311 - repeatable on purpose
+    luck = random.Random(20)
     root.types("image", "build", "base", within=600)
     started = time.monotonic()
     root.types("up", "examples/bare", f"nodes={NODES}")

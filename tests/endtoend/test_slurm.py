@@ -9,6 +9,7 @@ import json
 import re
 
 import pytest
+
 from endtoend.traces import traces
 
 

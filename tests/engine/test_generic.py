@@ -6,12 +6,12 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+
 from engine import folder
 from engine.folder import Folder
-from workflows.generic import Case, Suite, check_workflow
-
 from essaim.engine.workflow import OnFailure, Step, Workflow
 from essaim.model.runs import NewRun, child_id
+from workflows.generic import Case, Suite, check_workflow
 
 
 def make_case(place: Path) -> Case:
@@ -97,7 +97,7 @@ def spawn(context) -> None:
 
 
 def join(context):
-    from essaim.model.runs import Again, RunState  # noqa: PLC0415 - also loaded in the nursery
+    from essaim.model.runs import Again, RunState
 
     if all(run.state is RunState.DONE for run in context.children()):
         return None

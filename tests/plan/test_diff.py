@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from plan.worlds import ROLES, cluster, obey, worlds
 
 from essaim.model.errors import InvalidError
 from essaim.model.machines import Power
@@ -15,6 +14,7 @@ from essaim.model.plans import World
 from essaim.plan.diff import diff, dismantle
 from essaim.plan.digest import world_fingerprint
 from essaim.plan.serial import plan_from_json, plan_to_json
+from plan.worlds import ROLES, cluster, obey, worlds
 
 
 def settled(nodes: int) -> World:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from plan.worlds import cluster
-
 from essaim.plan.digest import RoleDigests
+from plan.worlds import cluster
 
 
 def test_scaling_changes_the_digest_of_those_who_know_the_members_only():

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from plan.worlds import cluster
-
 from essaim.model.plans import Action, Change, World
 from essaim.plan.diff import diff
 from essaim.plan.eta import WIDTH, estimate
+from plan.worlds import cluster
 
 
 def test_nothing_known_gives_no_estimate():

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 import sqlalchemy as sa
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
@@ -74,21 +74,30 @@ class JournalMachine(RuleBasedStateMachine):
         self.journal = SqlJournal(database)
         self.runs: dict[str, Known] = {}
         self.held: dict[str, tuple[str, str]] = {}  # name -> run, watcher
+        self.steps = 0  # people meddle less often than workers work
 
     @initialize()
     def empty(self) -> None:
         for table in metadata.sorted_tables:
             self.database.write(lambda c, table=table: c.execute(sa.delete(table)))
+        # A family to begin with: three children, of which the last waits for the others.
+        self.put("r0", set(), None, HOLDS[0], OWNERS[0])
+        self.put("r1", set(), "r0", None, OWNERS[0])
+        self.put("r2", set(), "r0", None, OWNERS[0])
+        self.put("r3", {"r1", "r2"}, "r0", None, OWNERS[0])
 
     # What people do.
 
-    @rule(data=st.data(), holds=st.sampled_from([None, None, *HOLDS]), owner=st.sampled_from(OWNERS))
+    @rule(
+        data=st.data(), holds=st.sampled_from([None, None, *HOLDS]), owner=st.sampled_from(OWNERS)
+    )
     def add(self, data, holds, owner) -> None:
-        others = sorted(self.runs)
-        some = st.sampled_from(others) if others else st.nothing()
-        waits = data.draw(st.sets(some, max_size=2)) if others else set()
-        parent = data.draw(st.none() | some) if others else None
-        new = f"r{len(self.runs)}"
+        some = st.sampled_from(sorted(self.runs))
+        waits = data.draw(st.sets(some, max_size=2))
+        parent = data.draw(st.none() | some)
+        self.put(f"r{len(self.runs)}", waits, parent, holds, owner)
+
+    def put(self, new, waits, parent, holds, owner) -> None:
         asked = NewRun(
             id=new, workflow="w", subject="s", parent=parent, holds=holds, waits_for=tuple(waits)
         )
@@ -100,14 +109,12 @@ class JournalMachine(RuleBasedStateMachine):
         self.journal.add([asked], owner=owner, lease=LONG)
         self.journal.add([asked], owner=owner, lease=LONG)  # a second time changes nothing
         left = {on for on in waits if self.runs[on].state is not RunState.DONE}
-        self.runs[new] = Known(
-            parent, holds, WAITING if left else READY, due=not left, waits=left
-        )
+        self.runs[new] = Known(parent, holds, WAITING if left else READY, due=not left, waits=left)
         if holds:
             self.held[holds] = (new, owner)
 
     @rule(data=st.data(), with_children=st.booleans())
-    @precondition(lambda self: self.runs)
+    @precondition(lambda self: self.steps % 4 == 0)
     def abandon(self, data, with_children) -> None:
         top = data.draw(st.sampled_from(sorted(self.runs)))
         wanted = {top, *(self.below(top) if with_children else ())}
@@ -116,7 +123,6 @@ class JournalMachine(RuleBasedStateMachine):
         self.give_up(ends)
 
     @rule(data=st.data(), owner=st.sampled_from(OWNERS))
-    @precondition(lambda self: self.runs)
     def resume(self, data, owner) -> None:
         top = data.draw(st.sampled_from(sorted(self.runs)))
         if self.runs[top].state.over:
@@ -141,6 +147,7 @@ class JournalMachine(RuleBasedStateMachine):
                 self.held[name] = (key, owner)
 
     @rule(name=st.sampled_from(HOLDS))
+    @precondition(lambda self: self.steps % 4 == 1)
     def supersede(self, name) -> None:
         keepers = [
             key for key, known in self.runs.items() if known.holds == name and not known.state.over
@@ -175,6 +182,10 @@ class JournalMachine(RuleBasedStateMachine):
             self.held[known.holds] = (claim.run.id, owner)
         return Held(claim.run, owner)
 
+    @rule(target=claims, owner=st.sampled_from(OWNERS))
+    def claim_too(self, owner):
+        return self.claim(owner)
+
     @rule(held=claims, slot=st.sampled_from(sorted(CAPACITY)))
     def take_slot(self, held, slot) -> None:
         known = self.runs[held.run.id]
@@ -191,6 +202,7 @@ class JournalMachine(RuleBasedStateMachine):
         self.adopt_woken(before)
         if free:
             known.slot, known.waits_slot = slot, None
+            known.due = False  # each write renews the lease
         else:
             known.state, known.due, known.owner = READY, False, ""
             known.waits_slot = slot
@@ -251,6 +263,7 @@ class JournalMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_journal_agrees(self) -> None:
+        self.steps += 1
         rows = {row.id: row for row in self.read(sa.select(run))}
         uses = {row.run: row.slot for row in self.read(sa.select(slot_use))}
         assert set(rows) == set(self.runs)
@@ -348,6 +361,8 @@ def check(database, examples: int, steps: int) -> None:
             max_examples=examples,
             stateful_step_count=steps,
             deadline=None,
+            phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking takes minutes
+            report_multiple_bugs=False,
             suppress_health_check=list(HealthCheck),
         ),
     )

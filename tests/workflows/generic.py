@@ -245,9 +245,7 @@ def make_engine(journal: Any, case: Case, trial: Trial, *, owner: str) -> Engine
     workflows = {flow.name: flow for flow in (disturbed, *case.others)}
     if trial.when == "written":
         journal = DeadlyJournal(journal, trial)
-    return Engine(
-        journal, workflows, case.tools, owner=owner, slots=case.slots, random=lambda: 0.0
-    )
+    return Engine(journal, workflows, case.tools, owner=owner, slots=case.slots, random=lambda: 0.0)
 
 
 def finish(engine: Engine, journal: SqlJournal, run: str) -> None:
@@ -370,7 +368,7 @@ def nurse() -> None:
 
 def load(file: str, name: str) -> MakeCase:
     """A function at the top level of a file that is no module of a package."""
-    import importlib.util  # noqa: PLC0415 - only in the nursery
+    import importlib.util
 
     spec = importlib.util.spec_from_file_location("case_under_trial", file)
     assert spec is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -22,9 +22,9 @@ def show(where: Where, overrides: Overrides = None, as_json: Json = False) -> No
     if as_json:
         print_json(values)
         return
-    import yaml
+    from essaim.config.show import to_yaml
 
-    sys.stdout.write(yaml.safe_dump(_plain(values), sort_keys=False, allow_unicode=True))
+    sys.stdout.write(to_yaml(values))
 
 
 @app.command()
@@ -44,7 +44,7 @@ def explain(
     rows = [
         (
             s.key,
-            str(_plain(s.value)),
+            str(s.value),
             str(s.place or s.level),
             s.level,
             "" if s.wins else "overridden",
@@ -52,11 +52,3 @@ def explain(
         for s in settings
     ]
     sys.stdout.write(table(rows, ("KEY", "VALUE", "WHERE", "LEVEL", "")) + "\n")
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    return str(value) if isinstance(value, str) else value

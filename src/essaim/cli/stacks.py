@@ -69,8 +69,10 @@ def up(
             use.give_way(app, ready.plan.stack)
             outcomes.append(_carry_out(app, ready, yes=yes))
         else:
-            for each in _sweep(where, overrides or [], multirun=multirun):
-                outcomes.append(_bring_up(app, where, each, yes=yes, wait=wait))
+            outcomes += [
+                _bring_up(app, where, each, yes=yes, wait=wait)
+                for each in _sweep(where, overrides or [], multirun=multirun)
+            ]
     if as_json:
         print_json(outcomes if multirun else outcomes[0])
     sys.exit(max(outcome["exit_code"] for outcome in outcomes))

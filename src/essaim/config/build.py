@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from essaim.config.images import image_names, read_image
-from essaim.config.near import meant, near
 from essaim.config.overrides import on_command_line
 from essaim.config.problems import Problems
 from essaim.config.relations import check_needs, check_secrets, gather
@@ -15,6 +14,7 @@ from essaim.config.secrets import references, resolve_secret
 from essaim.config.topology import Layout, check_groups, machines, network_of, places
 from essaim.model.errors import InvalidError, Place, Problem, UnknownError
 from essaim.model.names import NAME
+from essaim.model.spelling import meant, near
 from essaim.model.stacks import Image, Network, Site, Size, Stack
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ import hashlib
 import json
 from pathlib import Path
 
-from essaim.config.near import meant
 from essaim.config.problems import Problems
 from essaim.config.secrets import references
 from essaim.config.tree import Tree
 from essaim.model.errors import InvalidError, UnknownError
+from essaim.model.spelling import meant
 from essaim.model.stacks import Image
 
 

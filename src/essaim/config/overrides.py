@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
-from essaim.config.near import meant
 from essaim.config.provenance import Provenance, split
 from essaim.model.errors import InvalidError, Problem
+from essaim.model.spelling import meant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 
 from essaim.config.documents import Document, Keys
-from essaim.config.near import meant
 from essaim.model.errors import InvalidError, Problem
+from essaim.model.spelling import meant
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from essaim.config.documents import Keys
-from essaim.config.near import near
 from essaim.model.errors import Place, UnknownError
+from essaim.model.spelling import near
 
 COMMAND_LINE = "command line"
 MISSING = "???"  #: a value that somebody must still set

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from essaim.config.near import meant
 from essaim.config.order import circle
 from essaim.config.problems import Problems
 from essaim.config.roles import ReadRole, read_role, role_names, uses
 from essaim.config.secrets import SecretRef
 from essaim.model.errors import InvalidError, Problem
+from essaim.model.spelling import meant
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,9 +7,9 @@ from ipaddress import IPv4Address, IPv4Network
 from typing import TYPE_CHECKING
 
 from essaim.config.addresses import SITE, address, last_host, offsets, prefix_for
-from essaim.config.near import meant
 from essaim.config.order import circle
 from essaim.model.names import NAME, MachineName
+from essaim.model.spelling import meant
 from essaim.model.stacks import Machine, Size
 
 if TYPE_CHECKING:

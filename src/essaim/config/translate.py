@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from hydra.errors import MissingConfigException
 
-from essaim.config.near import meant
 from essaim.config.overrides import on_command_line
 from essaim.model.errors import InvalidError, Place, Problem
+from essaim.model.spelling import meant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

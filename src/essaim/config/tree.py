@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from essaim.config.documents import Document, read, shown
-from essaim.config.near import meant
 from essaim.model.errors import InvalidError, Problem
+from essaim.model.spelling import meant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

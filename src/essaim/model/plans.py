@@ -44,7 +44,9 @@ class Change:
 
     key: str  #: `network`, `nodes-3`, `nodes-3.slurm-node`: unique in the plan, names its run
     action: Action
-    verb: str  #: what carries it out: open, reopen, close, build, raise, start, rebuild, configure, retire, destroy, gate
+    #: What carries it out.  The parent run does open, reopen and close itself; the others are
+    #: workflows: build, raise, start, rebuild, configure, retire, destroy, gate.
+    verb: str
     machine: str = ""  #: STACK/MACHINE
     role: str = ""
     reason: str = ""

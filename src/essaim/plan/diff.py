@@ -124,9 +124,7 @@ class _Diff:
                 self.machine_change[name] = change
                 yield change
 
-    def machine(
-        self, machine: Machine, seen: Observed | None, applied: set[str]
-    ) -> Change | None:
+    def machine(self, machine: Machine, seen: Observed | None, applied: set[str]) -> Change | None:
         decision = self.decide(machine, seen, applied)
         if decision is None:
             return None
@@ -224,7 +222,7 @@ class _Diff:
         raise InvalidError([Problem(f"cyclic order: {words}", hint=hint)])
 
     def waits(self, machine: Machine, role: str) -> tuple[str, ...]:
-        """Barriers only where they are needed: own machine, own earlier roles, providers, groups."""
+        """Barriers only where needed: own machine, own earlier roles, providers, groups."""
         name = str(machine.name)
         before: list[Change | None] = [self.machine_change.get(name)]
         position = machine.roles.index(role)

@@ -13,7 +13,7 @@ from essaim.remote.install import INSTALL_FILES, INSTALL_PACKAGES, archive, pack
 from essaim.remote.logs import Log, Record, last_line, mask
 from essaim.remote.render import Facts, Given, render_text
 from essaim.remote.ssh import CutOffError, Result
-from essaim.remote.steps import RAN, SKIPPED, step_words
+from essaim.remote.steps import RAN, SKIPPED, step_script
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -124,9 +124,9 @@ def run_steps(  # noqa: PLR0917 - the same five as its neighbours, and whom to t
 def _run_step(shell: _Shell, role: Role, step: RoleStep, env: Mapping[str, str]) -> str | None:
     """Run a step once if it is due; gives what went wrong, None when nothing did."""
     name = f"{role.name}/{step.name}: {step.do}"
-    words = step_words(role, step, env)
+    script = step_script(role, step, env)
     try:
-        result = shell.run(name, words, env=env, within=step.within, verdict=True)
+        result = shell.run(name, script, env=env, within=step.within, verdict=True)
     except CutOffError as exc:
         if not exc.late:
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 import urllib.parse
 from typing import TYPE_CHECKING
 
@@ -18,44 +19,42 @@ SKIPPED, RAN = "skip", "run"
 
 # A stamp's first line is the digest of the step itself, its second that of the files it watches,
 # both as they were when it last succeeded.  A stamp that is missing differs from everything.
-RUN_STEP = r"""
-stamp=$1 own=$2 kind=$3 unless=$4 do=$5
+# The role's scripts are evaluated in subshells: as arguments they would be legible in the process
+# list, where their own `pgrep -f` finds them.
+_RUN_STEP = r"""
+_stamp=$1 _own=$2 _kind=$3 _unless=$4 _do=$5
 shift 5
-watched() {
-  for file; do { sha256sum <"$file"; } 2>/dev/null || echo absent; done | sha256sum
+_watched() {
+  for _file; do { sha256sum <"$_file"; } 2>/dev/null || echo absent; done | sha256sum
 }
-files=-
-[ $# = 0 ] || files=$(watched "$@")
-old_own= old_files=
-[ ! -f "$stamp" ] || { read -r old_own; read -r old_files; } <"$stamp"
-lacking() { ! sh -c "$unless" >/dev/null 2>&1; }
-due() {
-  case $kind in
-    once) [ "$own" != "$old_own" ] ;;
-    watch) [ "$own" != "$old_own" ] || [ "$files" != "$old_files" ] ;;
-    unless) lacking ;;
-    both) [ "$files" != "$old_files" ] || lacking ;;
-  esac
-}
-due || { echo skip; exit 0; }
+_files=-
+[ $# = 0 ] || _files=$(_watched "$@")
+_old_own= _old_files=
+[ ! -f "$_stamp" ] || { read -r _old_own; read -r _old_files; } <"$_stamp"
+_due=0
+case $_kind in
+  unless | both)
+    (set --; eval "$_unless") >/dev/null 2>&1
+    [ $? = 0 ] || _due=1
+    ;;
+  *) [ "$_own" = "$_old_own" ] || _due=1 ;;
+esac
+case $_kind in watch | both) [ "$_files" = "$_old_files" ] || _due=1 ;; esac
+[ $_due = 1 ] || { echo skip; exit 0; }
 echo run
-sh -c "$do" 2>&1
-code=$?
-[ $code = 0 ] || exit $code
-[ $# = 0 ] || files=$(watched "$@")
-mkdir -p "${stamp%/*}" && printf '%s\n%s\n' "$own" "$files" >"$stamp.new" &&
-  mv -f "$stamp.new" "$stamp" || { echo "$stamp could not be written"; exit 1; }
+(set --; eval "$_do") 2>&1
+_code=$?
+[ $_code = 0 ] || exit $_code
+[ $# = 0 ] || _files=$(_watched "$@")
+mkdir -p "${_stamp%/*}" && printf '%s\n%s\n' "$_own" "$_files" >"$_stamp.new" &&
+  mv -f "$_stamp.new" "$_stamp" || { echo "$_stamp could not be written"; exit 1; }
 """
 
 
-def step_words(role: Role, step: RoleStep, env: Mapping[str, str]) -> list[str]:
-    """Give the program and arguments that run a step if it is due."""
+def step_script(role: Role, step: RoleStep, env: Mapping[str, str]) -> str:
+    """Give the script that runs a step if it is due."""
     body = json.dumps([step.do, sorted(env.items())]).encode()
-    return [
-        "sh",
-        "-c",
-        RUN_STEP,
-        "essaim-step",
+    words = [
         f"{STAMPS}/{_file_name(role.name)}/{_file_name(step.name)}",
         hashlib.sha256(body).hexdigest(),
         _kind(step),
@@ -63,6 +62,7 @@ def step_words(role: Role, step: RoleStep, env: Mapping[str, str]) -> list[str]:
         step.do,
         *step.watch,
     ]
+    return f"set -- {shlex.join(words)}\n{_RUN_STEP}"
 
 
 def _kind(step: RoleStep) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 import re
 import shlex
@@ -32,9 +33,12 @@ _LIFE_LINE = (
     "exec 3<&0 </dev/null; "
     "(read -r x <&3; kill -0 $$ && { kill -TERM -$$ || kill $$; }) >/dev/null 2>&1 & "
     "exec 3<&-; "
-    'k=$1 t=$2 s=$3; shift 3; exec timeout -k "$k" "$t" sh -c "$s" sh "$@"'
 )
-_WITH_INPUT = 'k=$1 t=$2 s=$3; shift 3; exec timeout -k "$k" "$t" sh -c "$s" sh "$@"'
+# The script travels in base64 and is handed on in a variable that it does not see: were it legible
+# in the process list, a script with `pgrep -f NAME` would always find itself.
+_DECODE = 'essaim=$(printf %s "$3" | base64 -d) || exit; export essaim; '
+_START = """exec timeout -k "$1" "$2" sh -c 'eval "unset essaim
+$essaim"'"""
 
 
 def far_line(
@@ -46,34 +50,35 @@ def far_line(
     stdin: bool,
 ) -> str:
     """Give the line sshd hands to the login shell; with `stdin` the command reads the channel."""
-    if not command:
-        raise RejectedError("there is no command to run")
-    exports = "".join(f"export {_name(name)}={_quote(value)}\n" for name, value in env.items())
-    # A program is started by `exec`, so that it is never a builtin or a function of the shell.
-    script, words = (command, ()) if isinstance(command, str) else ('exec "$@"', tuple(command))
-    program = _WITH_INPUT if stdin else _LIFE_LINE
+    script = base64.b64encode(_script(command, env).encode()).decode()
+    program = _DECODE + ("" if stdin else _LIFE_LINE) + _START
     limit = math.ceil(within) + GRACE
-    line = ["sh", "-c", program, "essaim", str(GRACE), str(limit), exports + script]
-    text = "exec " + " ".join(_quote(word) for word in (*become, *line, *words))
-    if len(text.encode()) > LONGEST:
+    line = shlex.join([*become, "sh", "-c", program, "essaim", str(GRACE), str(limit), script])
+    if len(line) > LONGEST:
         raise RejectedError(
-            f"a command of {len(text.encode())} bytes is longer than Linux takes ({LONGEST})",
+            f"a command of {len(line)} bytes is longer than Linux takes ({LONGEST})",
             hint="put it in a file, or give the long part on its standard input",
         )
-    return text
+    return f"exec {line}"
+
+
+def _script(command: Sequence[str] | str, env: Mapping[str, str]) -> str:
+    if not command:
+        raise RejectedError("there is no command to run")
+    # A program is started by `exec`, so that it is never a builtin or a function of the shell.
+    body = command if isinstance(command, str) else f"exec {shlex.join(command)}"
+    exports = "".join(f"export {_name(name)}={shlex.quote(env[name])}\n" for name in env)
+    script = exports + body
+    if "\0" in script:
+        raise RejectedError("a command cannot carry a NUL character")
+    try:
+        script.encode()
+    except UnicodeEncodeError as exc:
+        raise RejectedError(f"a command must be UTF-8: {exc}") from exc
+    return script
 
 
 def _name(name: str) -> str:
     if not _VARIABLE.fullmatch(name):
         raise RejectedError(f"{name!r} cannot be the name of an environment variable")
     return name
-
-
-def _quote(word: str) -> str:
-    if "\0" in word:
-        raise RejectedError(f"a command cannot carry a NUL character: {word[:40]!r}")
-    try:
-        word.encode()
-    except UnicodeEncodeError as exc:
-        raise RejectedError(f"a command must be UTF-8: {word[:40]!r}") from exc
-    return shlex.quote(word)

@@ -49,8 +49,14 @@ class CommandLogs:
             # The ids of those below are `RUN.…`; `/` is the character after the dot.
             below = sa.and_(command_log.c.run >= f"{run}.", command_log.c.run < f"{run}/")
             wanted = wanted.where(sa.or_(command_log.c.run == run, below))
-        if machine:
+        if "/" in machine:
             wanted = wanted.where(command_log.c.machine == machine)
+        elif machine:
+            # `0` is the character after the slash.
+            its = sa.and_(
+                command_log.c.machine > f"{machine}/", command_log.c.machine < f"{machine}0"
+            )
+            wanted = wanted.where(its)
         rows = self._database.read(lambda c: c.execute(wanted).all())
         return [
             CommandLog(

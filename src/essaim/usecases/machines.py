@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from essaim.model.errors import SetupError, UnknownError
 from essaim.model.machines import Dials
-from essaim.model.spelling import near
+from essaim.model.spelling import meant
 from essaim.usecases.stacks import stored_stack
 from essaim.workflows.tools import machine_target
 
@@ -27,8 +27,7 @@ def find(services: Services, pattern: str) -> tuple[Stack, list[Machine]]:
         return stack, list(stack.machines)
     found = [m for m in stack.machines if rest in (m.name.machine, m.group)]
     if not found:
-        known = [m.name.machine for m in stack.machines]
-        hint = near(rest, known) or f"there are: {', '.join(known[:12])}"
+        hint = meant(rest, [m.name.machine for m in stack.machines], kind="there are")
         raise UnknownError(f"no machine {rest} in stack {name}", hint=hint)
     return stack, found
 

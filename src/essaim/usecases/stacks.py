@@ -15,11 +15,11 @@ from essaim.model.errors import InvalidError, MovedError, Problem, UnknownError
 from essaim.model.machines import Networks
 from essaim.model.plans import Plan, World
 from essaim.model.runs import NewRun, Run
+from essaim.model.spelling import meant
 from essaim.plan.diff import diff, dismantle
 from essaim.plan.digest import world_fingerprint
 from essaim.plan.eta import estimate
 from essaim.plan.serial import plan_from_json, plan_to_json
-from essaim.model.spelling import near
 
 if TYPE_CHECKING:
     from essaim.config.compose import Composed
@@ -119,9 +119,7 @@ def stored_stack(services: Services, name: str) -> tuple[Stack, Path]:
     body = services.stacks.get_stack(name)
     if body is None:
         names = services.stacks.list_stacks()
-        hint = near(name, names) or (
-            f"there are: {', '.join(names)}" if names else "there are none yet: essaim up STACK"
-        )
+        hint = meant(name, names, kind="there are") or "there are none yet: essaim up STACK"
         raise UnknownError(f"no stack called {name}", hint=hint)
     return stack_from_json(body["stack"]), Path(body["lab"])
 
@@ -208,5 +206,3 @@ def _refuse_move(services: Services, stack: Stack) -> None:
                 )
             ]
         )
-
-

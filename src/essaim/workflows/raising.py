@@ -61,10 +61,8 @@ def reach(context: Context) -> None:
     its.remote.reach(its.target(at.stack.site, machine(context)), within=ANSWER_WITHIN)
 
 
-_MAKE = (
-    Step(name="create", do=create, undo=destroy, slot=site_slot("create")),
-    Step(name="start", do=start, undo=stop, slot=site_slot("start")),
-)
+_CREATE = Step(name="create", do=create, undo=destroy, slot=site_slot("create"))
+_START = Step(name="start", do=start, undo=stop, slot=site_slot("start"))
 _REACH = Step(
     name="reach",
     do=reach,
@@ -72,12 +70,16 @@ _REACH = Step(
     on_failure=OnFailure.STOP,  # a silent machine is kept: its console may say why
 )
 
-RAISE = Workflow("raise", (*_MAKE, _REACH))
+RAISE = Workflow("raise", (_CREATE, _START, _REACH))
 
-# No undo for `clear`: the predecessor was unwanted, and its successor is made from the image.
-REBUILD = Workflow("rebuild", (Step(name="clear", do=forget_and_destroy), *_MAKE, _REACH))
+START = Workflow("start", (_START, _REACH))
 
-# No undo for `start`: the machine was there before; a failed start leaves it off.
-START = Workflow(
-    "start", (Step(name="start", do=start, slot=site_slot("start")), _REACH)
+# Nothing here can be undone: the predecessor's disk is gone after the first step.  So a failure
+# stops, and resuming goes on towards the successor.
+REBUILD = Workflow(
+    "rebuild",
+    tuple(
+        Step(name=step.name, do=step.do, slot=step.slot, on_failure=OnFailure.STOP)
+        for step in (Step(name="clear", do=forget_and_destroy), _CREATE, _START, _REACH)
+    ),
 )

@@ -41,8 +41,8 @@ def destroy(context: Context) -> None:
     its.stacks.forget_machine(str(name))
 
 
-# No undo: a disk that is gone is gone; `up` makes a new machine.
-_DESTROY = Step(name="destroy", do=destroy, slot=site_slot("destroy"))
+# No undo: a disk that is gone is gone.  A removal that fails half way stops, to be resumed.
+_DESTROY = Step(name="destroy", do=destroy, slot=site_slot("destroy"), on_failure=OnFailure.STOP)
 
 RETIRE = Workflow(
     "retire",

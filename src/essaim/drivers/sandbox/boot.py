@@ -163,6 +163,8 @@ def _plant(order: Order, root: str) -> None:
     ssh = Path(root, "root/.ssh")
     ssh.mkdir(mode=0o700, exist_ok=True)
     ssh.chmod(0o700)
+    for old in Path(root, "etc/ssh").glob("ssh_host_*"):
+        old.unlink()  # an image may hold keys that others hold too
     keys = "".join(f"{key.strip()}\n" for key in seed["authorized_keys"])
     _put(root, "root/.ssh/authorized_keys", keys, 0o600)
     _put(root, HOST_KEY[1:], seed["host_key"].rstrip("\n") + "\n", 0o600)

@@ -153,12 +153,12 @@ class Sandbox:
                 layout.root.rename(hidden)
         except GoneError:
             return
-        shutil.rmtree(hidden, ignore_errors=True)
+        _discard(hidden)
 
     def _sweep(self) -> None:
         """Finish removals that were interrupted."""
         for hidden in self._root.glob(".gone-*"):
-            shutil.rmtree(hidden, ignore_errors=True)
+            _discard(hidden)
 
     def network(self, stack: str) -> Network | None:
         """Read the network as it is now; None when there is none."""
@@ -222,6 +222,14 @@ def _check_address(machine: Machine, network: Network) -> None:
             f"{machine.name}: {address} cannot be an address of a machine in {block}",
             hint=f"the first host address, {block[1]}, belongs to the site",
         )
+
+
+def _discard(path: Path) -> None:
+    """Delete a tree of the user's own, even where an interrupted trial left locked directories."""
+    for directory, _, _ in os.walk(path):
+        with suppress(OSError):
+            Path(directory).chmod(0o700)
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def _end_machines(layout: Layout) -> None:

@@ -25,7 +25,7 @@ _BOOT_SECONDS = 60
 _DIAL_SECONDS = 10
 _END_SECONDS = 30
 _CONSOLE_TAIL = 2000
-_OUR_FAULT = {errno.ENOSPC: "setup", errno.EDQUOT: "setup", errno.EMFILE: "setup"}
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE}
 _BUSY = {errno.EAGAIN, errno.ENOMEM, errno.ENFILE, errno.EBUSY, errno.EINTR}
 
 
@@ -232,7 +232,9 @@ class Hands:
 
 
 def _kind(code: int) -> str:
-    return "transient" if code in _BUSY else _OUR_FAULT.get(code, "rejected")
+    if code in FULL:
+        return "setup"
+    return "transient" if code in _BUSY else "rejected"
 
 
 def _kill(kept: Kept) -> None:

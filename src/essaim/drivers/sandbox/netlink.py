@@ -63,12 +63,20 @@ class Netlink:
         if code:
             raise OSError(code, f"netlink {kind}: {os.strerror(code)}")
 
-    def bridge(self, name: str) -> None:
-        """Make a bridge and bring it up."""
+    def bridge(self, name: str, mac: bytes) -> None:
+        """Make a bridge and bring it up.
+
+        Without an address of its own it takes that of a port, and another one when ports change:
+        machines that remember the last one would be talking to nobody.
+        """
         info = _attribute(_INFO_KIND, b"bridge")
-        self._ask(
-            _NEWLINK, _link(up=True) + _name(name) + _attribute(_IFLA_LINKINFO, info), _NLM_CREATE
+        body = (
+            _link(up=True)
+            + _name(name)
+            + _attribute(_IFLA_ADDRESS, mac)
+            + _attribute(_IFLA_LINKINFO, info)
         )
+        self._ask(_NEWLINK, body, _NLM_CREATE)
 
     def cable(self, outer: str, bridge: int, inner: str, namespace: int, mac: bytes) -> None:
         """Plug a cable into the bridge (by index); its other end `inner` is in `namespace`."""

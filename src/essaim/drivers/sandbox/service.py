@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from essaim.drivers.sandbox import disks
 from essaim.drivers.sandbox.cgroups import Cgroups
 from essaim.drivers.sandbox.files import Definition, Layout, read, write_machine, write_text
-from essaim.drivers.sandbox.hands import Hands, KeeperError, Kept
+from essaim.drivers.sandbox.hands import FULL, Hands, KeeperError, Kept
 from essaim.drivers.sandbox.loop import READ, WRITE, Loop, Ready, Task, Turn
-from essaim.drivers.sandbox.netlink import Netlink
+from essaim.drivers.sandbox.netlink import Netlink, hardware_address
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -38,6 +38,7 @@ class Keeper:
         self._machines: dict[str, Kept] = {}
         self._closing = False
         self._last = Turn(self._loop)
+        self._hosts = ""
 
     def open(self) -> None:
         """Make the network and listen."""
@@ -50,7 +51,7 @@ class Keeper:
             Path("/proc/self/oom_score_adj").write_text("-900")
         netlink = Netlink()
         netlink.up("lo")
-        netlink.bridge(BRIDGE)
+        netlink.bridge(BRIDGE, hardware_address(network["gateway"]))
         netlink.address(BRIDGE, network["gateway"], network["prefix"])
         with suppress(OSError):  # so that the way out, which is closed, says so at once
             Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
@@ -113,7 +114,8 @@ class Keeper:
             return {"error": failure.kind, "what": failure.what, "hint": failure.hint}, None
         except OSError as error:
             _log(f"{request['op']} {request.get('name', '')}: {error}")
-            return {"error": "transient", "what": str(error), "hint": ""}, None
+            kind = "setup" if error.errno in FULL else "transient"
+            return {"error": kind, "what": f"sandbox: {error}", "hint": ""}, None
 
     def _act(self, request: dict[str, Any]) -> Generator[Any, Any, _Answer]:
         op = request["op"]
@@ -151,6 +153,7 @@ class Keeper:
 
     def _create(self, definition: Definition, seed: object) -> None:
         if definition.name in self._machines:
+            self._write_hosts()  # in case the disk was full the first time
             return
         for other in self._machines.values():
             if other.definition.address == definition.address:
@@ -192,7 +195,9 @@ class Keeper:
         lines = ["127.0.0.1 localhost"]
         lines += [f"{kept.definition.address} {kept.definition.name}" for kept in self._sorted()]
         text = "".join(f"{line}\n" for line in lines)
-        write_text(self._layout.hosts / "hosts", text, mode=0o644)
+        if text != self._hosts:
+            write_text(self._layout.hosts / "hosts", text, mode=0o644)
+            self._hosts = text
 
 
 def _log(text: str) -> None:
