@@ -43,21 +43,20 @@ class PlainUser:
             **{k: v for k, v in os.environ.items() if k.lower().endswith("_proxy")},
         }
 
-    def run(self, *words: str, **options: object) -> subprocess.CompletedProcess[str]:
-        settings = {
-            "capture_output": True,
-            "text": True,
-            "timeout": 280,
-            "check": False,
-            "cwd": self.home,
-            "stdin": subprocess.DEVNULL,
-            "env": self.env,
-            **options,
-        }
-        return subprocess.run(self.command(*words), **settings)  # type: ignore[call-overload,no-any-return]
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(*words),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            cwd=self.home,
+            env=self.env,
+            timeout=280,
+            check=False,
+        )
 
-    def run_python(self, *words: str, **options: object) -> subprocess.CompletedProcess[str]:
-        return self.run(self.python, "-W", "error", *words, **options)
+    def run_python(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return self.run(self.python, "-W", "error", *words)
 
 
 def need_uidmap() -> None:

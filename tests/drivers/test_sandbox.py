@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
 from drivers.contract import in_process, refuses, succeeded
 from drivers.lab import IMAGE, NETWORK, Lab, lab, wait_for
 from drivers.plain_user import plain_user
@@ -59,6 +63,46 @@ def test_a_stack_whose_keeper_died_leaves_nothing_either(it):
     assert {what: left for what, left in it.traces().items() if left} == {}
 
 
+def _insist(it: Lab, stack: str, number: int) -> None:
+    while True:
+        try:
+            it.driver.start(it.create(it.machine(stack, number)))
+            return
+        except TransientError:
+            time.sleep(0.02)
+
+
+def test_a_keeper_killed_again_and_again_loses_nothing(it):
+    stack = it.stack()
+    numbers = range(1, 9)
+    for number in numbers:
+        it.host_key(f"m{number}")
+
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(4):
+            jobs = [pool.submit(_insist, it, stack, number) for number in numbers]
+            wait_for(lambda: it.processes("keeper.py"), "a keeper runs")
+            for pid in it.processes("keeper.py"):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            for job in jobs:
+                job.result()
+    for number in numbers:
+        _insist(it, stack, number)
+    it.up(stack, *numbers)
+    assert len(it.first_processes(stack)) == len(numbers)
+    assert os.listdir(it.state) == [stack]
+
+
+def test_a_keeper_whose_directory_was_deleted_ends(it):
+    stack = it.stack()
+    it.up(stack, 1, 2)
+    shutil.rmtree(it.state / stack)
+    wait_for(lambda: not it.processes(), "the keeper has noticed")
+    assert {what: left for what, left in it.traces().items() if left} == {}
+    it.up(it.stack(), 1)
+
+
 def test_many_processes_start_one_keeper(it):
     stack = it.stack()
     os.kill(it.keeper(stack), signal.SIGKILL)
@@ -69,9 +113,9 @@ def test_many_processes_start_one_keeper(it):
 
 
 def test_paths_may_be_long_and_odd(rootfs, tmp_path):
-    place = tmp_path / ("a path, with: commas and \\ " + "x" * 80) / ("y" * 80)
-    place.mkdir(parents=True)
-    with lab(rootfs, place) as it:
+    with lab(rootfs, tmp_path) as it:
+        it.state = it.place / ("a path, with: commas and \\ " + "x" * 80) / ("y" * 80)
+        it.driver = Sandbox(it.state, lambda _image: rootfs)
         (name,) = it.up(it.stack(), 1)
         assert it.run(name, "hostname") == "m1\n"
 
@@ -157,7 +201,7 @@ def test_the_way_out_is_closed_and_says_so_at_once(it):
 def test_users_inside_have_a_terminal_and_shared_memory(it):
     (name,) = it.up(it.stack(), 1)
     it.run(name, "useradd -m -p '*' student && su student -c 'echo x > /dev/shm/x; : > /tmp/x'")
-    assert it.run(name, "script -qc tty /dev/null") == "/dev/pts/0\r\n"
+    assert it.run(name, "script -qc tty /dev/null").strip() == "/dev/pts/0"
     assert it.run(name, "stat -c %G /dev/pts/ptmx /dev/shm/x") == "root\nstudent\n"
 
 
@@ -176,7 +220,7 @@ def test_the_doctor_finds_nothing_wrong(it):
 def test_the_doctor_finds_nothing_wrong_for_a_plain_user(somebody):
     program = (
         "from essaim.drivers.sandbox.doctor import doctor; import sys;"
-        "sys.exit(str([check for check in doctor() if not check.ok] or ''))"
+        "sys.exit([check for check in doctor() if not check.ok] or 0)"
     )
     done = somebody.run_python("-c", program)
     assert done.returncode == 0, done.stderr
@@ -184,12 +228,14 @@ def test_the_doctor_finds_nothing_wrong_for_a_plain_user(somebody):
 
 OPEN = """
 import sys
+import time
 from pathlib import Path
 from essaim.drivers.sandbox.driver import Sandbox
 from essaim.model.errors import SetupError
 from essaim.model.stacks import Network
+driver = Sandbox(Path.home() / "state", lambda _: Path("/"))
 try:
-    Sandbox(Path.home() / "state", lambda _: Path("/")).open_network("s", Network(cidr="10.1.0.0/24"))
+    driver.open_network("s", Network(cidr="10.1.0.0/24"))
 except SetupError as error:
     sys.exit(error.hint)
 """
@@ -226,9 +272,9 @@ def test_without_newuidmap_the_remedy_is_named(somebody):
 
 def _in_mount_namespace(script: str, program: str, *words: str) -> str:
     """Run Python where `script` has changed the mounts for it alone."""
+    changed = ["unshare", "--mount", "sh", "-ec", f'{script}; exec "$@"', "sh"]
     done = subprocess.run(
-        ["unshare", "--mount", "sh", "-ec", f'{script}; exec "$@"', "sh"]
-        + [sys.executable, "-W", "error", "-c", program, *words],
+        [*changed, sys.executable, "-W", "error", "-c", program, *words],
         env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tests'}"},
         capture_output=True,
         text=True,
@@ -240,6 +286,7 @@ def _in_mount_namespace(script: str, program: str, *words: str) -> str:
 
 IN_MEMORY = """
 import sys
+import time
 from pathlib import Path
 from drivers.lab import lab, wait_for
 with lab(Path(sys.argv[1]), Path(sys.argv[2])) as it:
@@ -272,6 +319,7 @@ def test_where_no_overlay_can_be_the_disk_is_in_memory(rootfs, tmp_path):
 
 FULL = """
 import sys
+import time
 from pathlib import Path
 from drivers.contract import refuses
 from drivers.lab import lab
@@ -325,6 +373,7 @@ def test_root_s_machines_have_their_own_cgroups(it):
 
 UNIFIED = """
 import sys
+import time
 from pathlib import Path
 from drivers.lab import lab
 with lab(Path(sys.argv[1]), Path(sys.argv[2])) as it:

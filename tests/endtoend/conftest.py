@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 
 from endtoend import people
+from testcache import CACHE
 
 pytestmark = pytest.mark.root
-
-
-@pytest.fixture(scope="session")
-def cache(tmp_path_factory) -> Path:
-    """Images are the one thing worth keeping between runs of the suite."""
-    kept = os.environ.get("ESSAIM_TEST_CACHE")
-    return Path(kept) if kept else tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -26,9 +19,9 @@ def _only_root() -> None:
 
 
 @pytest.fixture
-def root(tmp_path, cache):
+def root(tmp_path):
     """Root, with an empty home; whatever is left standing is taken down."""
-    person = people.root(tmp_path / "home", cache)
+    person = people.root(tmp_path / "home", CACHE)
     person.home.mkdir()
     yield person
     take_down(person)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,13 @@ from essaim.remote.keyring import Keyring
 from essaim.remote.roles import Facts
 from essaim.remote.ssh import Remote
 from remote.rig import server
+
+
+def pytest_collection_modifyitems(items):
+    """Everything here that talks to a machine makes one, which takes root."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent and "boxes" in item.fixturenames:
+            item.add_marker(pytest.mark.root)
 
 
 @pytest.fixture(scope="session")

@@ -98,7 +98,7 @@ def test_a_reader_never_sees_half_a_file(put, box, place):
 
 
 @pytest.mark.parametrize(
-    ("file", "message"),
+    "case",
     [
         (RoleFile(to="{}/f", content="x", owner="nobody-here"), "there is no user nobody-here"),
         (RoleFile(to="{}/f", content="x", group="nogroup-here"), "could not be written"),
@@ -106,7 +106,8 @@ def test_a_reader_never_sees_half_a_file(put, box, place):
         (RoleFile(to="{}/f/g", content="x"), "no directory for it"),
     ],
 )
-def test_a_file_that_cannot_be_put_there_says_why(put, box, logs, place, file, message):
+def test_a_file_that_cannot_be_put_there_says_why(put, box, logs, place, case):
+    file, message = case
     box.enter("mkdir", "-p", place)
     box.enter("sh", "-c", f"echo old >{place}/f")
     with pytest.raises(RejectedError, match=message) as caught:

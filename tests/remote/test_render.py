@@ -52,8 +52,8 @@ def test_what_templates_may_use(make_role, template, filled):
 
 
 def test_an_unknown_variable_is_named_with_file_and_line(make_role):
-    role = make_role(sources={"t.j2": "first\nsecond\n{{ vars.qeue }}\n"})
-    with pytest.raises(RejectedError, match=r"worker/t\.j2:3: .*'qeue'.*queue, items"):
+    role = make_role(sources={"t.j2": "first\nsecond\n{{ vars.kueue }}\n"})
+    with pytest.raises(RejectedError, match=r"worker/t\.j2:3: .*'kueue'.*queue, items"):
         render_file(role, "t.j2", FACTS)
     role = make_role(sources={"u.j2": "\n{% if 1 %}\n{{ machin.name }}{% endif %}\n"})
     with pytest.raises(RejectedError, match=r"worker/u\.j2:3: 'machin' is undefined") as caught:

@@ -245,9 +245,8 @@ class JournalMachine(RuleBasedStateMachine):
     def heartbeat(self, held) -> None:
         lost = self.journal.heartbeat(held.owner, LONG, {held.run.id: held.run.epoch})
         assert bool(lost) is not self.current(held)
-        known = self.runs[held.run.id]
-        if known.state is RUNNING and known.owner == held.owner:
-            known.due = False  # the same owner claimed it anew: that lease is renewed
+        if self.current(held):
+            self.runs[held.run.id].due = False
 
     @rule(owner=st.sampled_from(OWNERS))
     def crash(self, owner) -> None:

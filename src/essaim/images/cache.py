@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from essaim.images import debian
 from essaim.images.inside import check_tools, environment, is_rootless, remove_tree
-from essaim.model.errors import RejectedError
+from essaim.model.errors import RejectedError, SetupError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -88,9 +88,10 @@ class Images:
             # The manifest must not outlast a power cut that the files before it did not.
             subprocess.run(["sync", "-f", str(fresh)], check=False)
             fresh.rename(home)
-        except BaseException:
+        except OSError as error:
+            raise SetupError(f"image {image.name}: {error}", hint="is the disk full?") from error
+        finally:
             remove_tree(fresh)
-            raise
         return home / "rootfs"
 
     @contextmanager

@@ -11,6 +11,7 @@ import shlex
 import subprocess
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -104,26 +105,27 @@ def build(
     progress = Progress(say, len(wanted.commands))
     tail: deque[str] = deque(maxlen=400)
     with (
-        log.open("w", encoding="utf-8") as file,
+        log.open("wb", buffering=0) as file,
         subprocess.Popen(
             as_root(*_command(wanted, target, archives)),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
             env=environment(),
             pass_fds=[lock],
         ) as process,
     ):
         assert process.stdout is not None  # noqa: S101 - it is a pipe
         try:
-            for line in process.stdout:
-                file.write(line)
-                tail.append(line.rstrip())
+            for raw in process.stdout:
+                with suppress(OSError):  # when the disk is full, apt will say so too
+                    file.write(raw)
+                line = raw.decode(errors="replace").rstrip()
+                tail.append(line)
                 progress.line(line)
         except BaseException:
             process.kill()
+            process.stdout.read()  # until the last of what it started has ended
             raise
     if process.returncode:
         raise explain(name, wanted.suite, list(tail), log)
@@ -165,7 +167,7 @@ def explain(name: str, suite: str, lines: list[str], log: Path) -> EssaimError:
         line for line in lines if re.match(r"(E|Err|W: Failed|dpkg: error|newuidmap)\b", line)
     ]
     said = "\n".join((useful or lines)[-_TAIL:])
-    if "No space left on device" in text:
+    if re.search(r"No space left on device|don't have enough free space", text):
         return SetupError(f"image {name}: the disk is full", hint=f"free some space; see {log}")
     if re.search(r"Failed to fetch|Could not (resolve|connect)|Temporary failure", text):
         return SetupError(

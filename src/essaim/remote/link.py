@@ -63,7 +63,7 @@ class _Client(asyncssh.SSHClient):
 
     @override
     def validate_host_public_key(
-        self, host: str, addr: str, port: int, key: asyncssh.SSHKey
+        self, _host: str, _addr: str, _port: int, key: asyncssh.SSHKey
     ) -> bool:
         # Asked only when the key is not the pinned one.
         self.offered = key

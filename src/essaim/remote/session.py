@@ -90,9 +90,7 @@ class Exec(asyncssh.SSHClientSession[bytes]):
         self._exited(status)
 
     @override
-    def exit_signal_received(
-        self, signal_name: str, core_dumped: bool, msg: str, lang: str
-    ) -> None:
+    def exit_signal_received(self, signal_name: str, *_details: object) -> None:
         number = getattr(signal, f"SIG{signal_name}", 0)
         self._exited(128 + number)
 

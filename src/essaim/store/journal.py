@@ -325,8 +325,7 @@ def _heartbeat(
     connection.execute(RENEW_HOLDS, values)
     if not runs:
         return set()
-    renewed = connection.execute(RENEW, {**values, "b_runs": sorted(runs)}).rowcount
-    if renewed == len(runs):
-        return set()
-    current = {row.id: row.epoch for row in connection.execute(EPOCHS, {"b_runs": sorted(runs)})}
-    return {key for key, epoch in runs.items() if current.get(key) != epoch}
+    found = {row.id: row.epoch for row in connection.execute(EPOCHS, {"b_runs": sorted(runs)})}
+    kept = {key for key, epoch in runs.items() if found.get(key) == epoch}
+    connection.execute(RENEW, {**values, "b_runs": sorted(kept)})
+    return set(runs) - kept

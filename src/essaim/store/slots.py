@@ -49,18 +49,13 @@ GOT = (
     .values(waits_slot=None, slot_since=None)
 )
 # Those with a time to come only: the others have been woken already.
-NEXT = (
-    sa.select(run.c.id)
-    .where(
-        run.c.waits_slot == bindparam("b_slot"),
-        run.c.state == RunState.READY.value,
-        run.c.due_at > db_now(),
-    )
-    .order_by(run.c.slot_since, run.c.id)
-    .limit(1)
-    .with_for_update(skip_locked=True)
+_ASLEEP = (
+    run.c.waits_slot == bindparam("b_slot"),
+    run.c.state == RunState.READY.value,
+    run.c.due_at > db_now(),
 )
-WAKE = sa.update(run).where(run.c.id == bindparam("b_run")).values(due_at=db_now())
+ASLEEP = sa.select(run.c.id).where(*_ASLEEP).order_by(run.c.slot_since, run.c.id)
+WAKE = sa.update(run).where(run.c.id == bindparam("b_run"), *_ASLEEP).values(due_at=db_now())
 
 
 class Slots:
@@ -89,6 +84,12 @@ class Slots:
         for run_id, name in sorted(used, key=lambda use: use.slot):
             connection.execute(LOCK, {"b_slot": name})
             connection.execute(FREE, {"b_run": run_id})
-            waiter = connection.execute(NEXT, {"b_slot": name}).scalar()
-            if waiter is not None:
-                connection.execute(WAKE, {"b_run": waiter})
+            _wake_next(connection, name)
+
+
+def _wake_next(connection: Connection, name: str) -> None:
+    # Waits for each row in turn: to skip a locked one would lose it, for a claim that passes by
+    # locks rows on MariaDB that it does not take.  Who changed meanwhile is passed over.
+    for waiter in connection.execute(ASLEEP, {"b_slot": name}).scalars().all():
+        if connection.execute(WAKE, {"b_run": waiter, "b_slot": name}).rowcount:
+            return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from essaim.remote.roles import Facts, Given, Record
 from essaim.remote.ssh import Target
 from essaim.workflows.tools import machine, tools, work
 
-#: Seconds one look at a role's readiness may hold a thread.
+#: Seconds a role may keep a thread until it is ready.  Most are ready much sooner, and a pause
+#: through the journal costs more than a short sleep.
 LOOK = 5.0
 
 
@@ -57,11 +59,15 @@ def ready(context: Context) -> Again | None:
     if role.ready is None:
         return None
     context.note("waiting until ready")
-    given = facts(context, machine(context), role)
-    missing = roles.probe(
-        tools(context).remote, _target(context), role, given, recorder(context), within=LOOK
-    )
-    if missing is None:
+    given, target = facts(context, machine(context), role), _target(context)
+    until = time.monotonic() + LOOK
+    while missing := roles.probe(
+        tools(context).remote, target, role, given, recorder(context), within=LOOK
+    ):
+        if time.monotonic() > until or context.elapsed > role.ready.within:
+            break
+        time.sleep(role.ready.every)
+    else:
         return None
     if context.elapsed > role.ready.within:
         name = machine(context).name

@@ -31,6 +31,8 @@ def measure(*, quick: bool) -> list[Row]:
         on_disk = processes.disk(essaim.home / "sandbox" / "bare" / "machines")
         everyone = essaim("run", "bare", "--", "true")
         again = essaim.up(STACK, "bare", f"nodes={count}")
+        if "nothing to change" not in again.err:
+            raise CannotRunError(f"`{again.command}` changed something:\n{again.err}")
         down = essaim.down("bare")
     script, script_memory = raise_machines(count, rootfs)
     each = 1 / count / _MEGA

@@ -10,7 +10,7 @@ from essaim_lab.bench.rows import Row
 from essaim_lab.bench.timing import best, clock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from essaim.model.stacks import Stack
 
@@ -25,32 +25,33 @@ def measure(*, quick: bool) -> Iterator[Row]:
     most = 2_000 if quick else 10_000
     for where in (_BARE, _SLURM):
         yield from _pure(where, most)
-    for count in (most // 10, most):
-        yield _command(count)
+    yield _command(most // 10, 3)
+    yield _command(most, 1)
 
 
-def _pure(where: str, count: int) -> Iterator[Row]:
-    compose = best(2, lambda: clock(lambda: _stack(where, count)))
+def _pure(where: str, most: int) -> Iterator[Row]:
+    (compose,) = best(2, lambda: clock(lambda: _stack(where, most)))
     yield Row(
-        what=f"compose {where}, {count:,} machines", value=compose, unit="s",
-        command=f"compose({where!r}, ['nodes={count}', {_ROOM!r}])",
+        what=f"compose {where}, {most:,} machines", value=compose, unit="s",
+        command=f"compose({where!r}, ['nodes={most}', {_ROOM!r}])",
     )  # fmt: skip
-    seconds = {}
-    for each in (count // 10, count // 2, count):
-        seconds[each] = _plan_seconds(_stack(where, each))
+    counts = (most // 10, most // 2, most)
+    seconds = best(3, *(_planner(_stack(where, count)) for count in counts))
+    for count, value in zip(counts, seconds, strict=True):
         yield Row(
-            what=f"plan {where}, {each:,} machines (diff, order, estimate)",
-            value=seconds[each], unit="s", most=_TARGET if each == count else None,
+            what=f"plan {where}, {count:,} machines (diff, order, estimate)",
+            value=value, unit="s", most=_TARGET if count == most else None,
             command="diff(stack, World()), estimate and fingerprints of it",
         )  # fmt: skip
     yield Row(
-        what=f"plan {where}: {count:,} machines against {count // 2:,}",
-        value=seconds[count] / seconds[count // 2], unit="times", most=_LINEAR,
+        what=f"plan {where}: {most:,} machines against {most // 2:,}",
+        value=seconds[2] / seconds[1], unit="times", most=_LINEAR,
         command="ratio of the two times; 2 is linear",
     )  # fmt: skip
 
 
-def _plan_seconds(stack: Stack) -> float:
+def _planner(stack: Stack) -> Callable[[], float]:
+    """Give a measurement of planning this stack from an empty world."""
     from essaim.config.serial import fingerprint  # noqa: PLC0415 - needs all of config
     from essaim.model.plans import World  # noqa: PLC0415
     from essaim.plan.diff import diff  # noqa: PLC0415
@@ -66,7 +67,7 @@ def _plan_seconds(stack: Stack) -> float:
         world_fingerprint(world)
         fingerprint(stack)
 
-    return best(3, lambda: clock(plan))
+    return lambda: clock(plan)
 
 
 def _stack(where: str, count: int) -> Stack:
@@ -75,11 +76,15 @@ def _stack(where: str, count: int) -> Stack:
     return compose(str(CHECKOUT / where), (f"nodes={count}", _ROOM)).stack
 
 
-def _command(count: int) -> Row:
+def _command(count: int, times: int) -> Row:
+    ours, theirs = [], []
     with control_plane() as essaim:
-        done = essaim("plan", _BARE, f"nodes={count}", _ROOM)
+        for _ in range(times):
+            ours.append(essaim("plan", _BARE, f"nodes={count}", _ROOM))
+            theirs.append(terraform.plan(count))
+    done = min(ours, key=lambda one: one.wall)
     return Row(
         what=f"essaim plan, {count:,} machines, from Enter to prompt",
-        value=done.wall, unit="s", command=done.command,
-        peer=terraform.plan(count), least_ratio=1,
+        value=done.wall, unit="s", command=done.command, least_ratio=1,
+        peer=min(theirs, key=lambda peer: peer.value or 0),
     )  # fmt: skip

@@ -20,8 +20,7 @@ def measure(*, quick: bool) -> list[Row]:
         raise CannotRunError(f"{LAUNCHER} is not there: run this from a checkout")
     direct = [sys.executable, "-P", "-c", _PROGRAM, "--help"]
     launched = ["./essaim", "--help"]
-    alone = best(times, lambda: _wall(direct))
-    through = best(times, lambda: _wall(launched))
+    alone, through = best(times, lambda: _wall(direct), lambda: _wall(launched))
     ansible = str(Path(sys.executable).with_name("ansible"))
     return [
         Row(
@@ -47,5 +46,5 @@ def _peer(name: str, command: list[str], times: int) -> Peer:
     """For scale only: these programs do other things when they start."""
     if shutil.which(command[0]) is None:
         return Peer(name=name, note="not here")
-    value = best(times, lambda: timed(command, within=60).wall)
+    (value,) = best(times, lambda: timed(command, within=60).wall)
     return Peer(name=name, value=value, command=" ".join(command))

@@ -102,9 +102,13 @@ def end(pids: Sequence[int]) -> None:
             continue
 
 
-def best(times: int, once: Callable[[], float]) -> float:
-    """Give the least of several measurements: what the machine's other work did not disturb."""
-    return min(once() for _ in range(times))
+def best(times: int, *each: Callable[[], float]) -> list[float]:
+    """Give the least of several measurements of each: what other work did not disturb.
+
+    They are taken by turns, so that a busy moment hits all of them alike.
+    """
+    turns = [[once() for once in each] for _ in range(times)]
+    return [min(column) for column in zip(*turns, strict=True)]
 
 
 def clock(work: Callable[[], object]) -> float:

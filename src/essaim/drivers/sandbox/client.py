@@ -7,6 +7,7 @@ import os
 import select
 import subprocess
 import sys
+import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -106,59 +107,105 @@ def _same(fd: int, path: Path) -> bool:
         return False
 
 
+def _hold(layout: Layout) -> int | None:
+    """Take the keeper's lock; None while a keeper, or what is left of one, has it."""
+    fd = os.open(layout.keeper_lock, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        return None
+    return fd
+
+
+def is_held(layout: Layout) -> bool:
+    """Whether a keeper lives: one that answers, or is on its way to or from that."""
+    fd = _hold(layout)
+    if fd is not None:
+        os.close(fd)
+    return fd is None
+
+
 def start(layout: Layout) -> None:
     """Start the keeper, whoever else tries the same.  Nothing if one runs."""
     with locked(layout):
         if not layout.network.exists():
             raise GoneError
-        try:
-            ask(layout, "list")
-        except GoneError:
-            _launch(layout)
+        deadline = time.monotonic() + _START_SECONDS
+        while not _answers(layout):
+            # Held: a keeper that somebody, killed in the act, has left behind is still starting,
+            # or an old one and its machines are still ending.
+            lock = _hold(layout)
+            if lock is not None:
+                _launch(layout, lock)
+                return
+            if time.monotonic() > deadline:
+                raise TransientError(
+                    f"sandbox {layout.root.name}: another keeper neither answers nor ends",
+                    hint=f"see {layout.log}",
+                )
+            time.sleep(0.02)
 
 
-def _launch(layout: Layout) -> None:
-    with suppress(FileNotFoundError):
-        if layout.log.stat().st_size > _LOG_LIMIT:
-            layout.log.unlink()
+def _answers(layout: Layout) -> bool:
+    try:
+        ask(layout, "list")
+    except GoneError:
+        return False
+    return True
+
+
+def _launch(layout: Layout, lock: int) -> None:
+    """Start a keeper and wait until it is ready; it takes over the lock."""
     reader, writer = os.pipe()
     with os.fdopen(reader, "rb", buffering=0) as pipe:
         try:
-            with layout.log.open("ab") as log:
-                begin = log.tell()
-                subprocess.run(
-                    _command(layout, writer),
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    pass_fds=[writer],
-                    cwd="/",
-                    env={"PATH": doctor.PATH, "LANG": "C.UTF-8"},
-                    check=False,
-                )
+            begin = _spawn(layout, lock, writer)
         except OSError as error:
             raise SetupError(f"sandbox: the keeper cannot be started: {error}") from error
         finally:
             os.close(writer)
+            os.close(lock)
         if not select.select([pipe], [], [], _START_SECONDS)[0]:
             raise TransientError(
                 f"sandbox {layout.root.name}: the keeper was not ready in {_START_SECONDS:.0f} s",
                 hint=f"see {layout.log}",
             )
-        word = pipe.read(16)
-    if word == b"another":
-        raise TransientError(f"sandbox {layout.root.name}: the last keeper has not ended yet")
-    if word != b"ready":
-        with layout.log.open("rb") as log:
-            log.seek(begin)
-            doctor.blame(log.read().decode(errors="replace").strip())
+        if pipe.read(16) == b"ready":
+            return
+    with layout.log.open("rb") as log:
+        log.seek(begin)
+        said = log.read().decode(errors="replace").strip()
+    doctor.blame(said)
+    raise TransientError(f"sandbox {layout.root.name}: the keeper did not start: {said}")
 
 
-def _command(layout: Layout, ready: int) -> list[str]:
+def _spawn(layout: Layout, lock: int, ready: int) -> int:
+    """Run the keeper; where in the log its words begin."""
+    with suppress(FileNotFoundError):
+        if layout.log.stat().st_size > _LOG_LIMIT:
+            layout.log.unlink()
+    with layout.log.open("ab") as log:
+        begin = log.tell()
+        subprocess.run(
+            _command(layout, lock, ready),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=[lock, ready],
+            cwd="/",
+            env={"PATH": doctor.PATH, "LANG": "C.UTF-8"},
+            check=False,
+        )
+    return begin
+
+
+def _command(layout: Layout, lock: int, ready: int) -> list[str]:
     user, mode = (doctor.USER_NAMESPACE, "rootless") if is_rootless() else ((), "root")
     return [
         "setsid", "--fork",  # it outlives this process and is nobody's child
+        # Holds the lock too, and ends after everything in its namespaces has ended.
         "unshare", *user, *doctor.NAMESPACES, "--kill-child", "--propagation", "private",
         sys.executable, "-I", "-S", str(Path(__file__).with_name("keeper.py")),
-        str(layout.root), str(ready), mode,
+        str(layout.root), str(lock), str(ready), mode,
     ]  # fmt: skip

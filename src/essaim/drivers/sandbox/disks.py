@@ -30,19 +30,21 @@ def prepare(layout: Layout, *, rootless: bool) -> bool:
 
 def _carries_overlay(probe: Path, *, rootless: bool) -> bool:
     """Do what a machine will do: hide a file of the image and put a directory in its place."""
-    shutil.rmtree(probe, ignore_errors=True)
-    for name in ("lower", "upper", "work", "root"):
-        (probe / name).mkdir(parents=True)
-    (probe / "lower" / "thing").touch()
     here = Path.cwd()
-    os.chdir(probe)
+    try:
+        shutil.rmtree(probe, ignore_errors=True)
+        for name in ("lower", "upper", "work", "root"):
+            (probe / name).mkdir(parents=True)
+        (probe / "lower" / "thing").touch()
+        os.chdir(probe)
+    except OSError:
+        return True  # the disk is full, which says nothing about overlays
     options = "lowerdir=lower,upperdir=upper,workdir=work" + (",userxattr" if rootless else "")
     try:
         linux.mount("overlay", "root", "overlay", 0, options)
+        return _hides(Path("root/thing"))
     except OSError:
         return False
-    else:
-        return _hides(Path("root/thing"))
     finally:
         os.chdir(here)
         shutil.rmtree(probe, ignore_errors=True)

@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from essaim.model.errors import SetupError
 
@@ -37,12 +37,13 @@ def doctor() -> list[Check]:
     return checks
 
 
-def blame(said: str) -> NoReturn:
-    """Raise SetupError for a keeper that could not start and said why in its own words."""
+def blame(said: str) -> None:
+    """Raise SetupError if the computer is why a keeper did not start; `said` is what it said."""
     for check in doctor():
         if not check.ok:
             raise SetupError(f"sandbox: {check.name} is missing: {said}", hint=check.text)
-    raise SetupError(f"sandbox: the keeper cannot start: {said}", hint="essaim doctor")
+    if said:
+        raise SetupError(f"sandbox: the keeper cannot start: {said}", hint="run `essaim doctor`")
 
 
 def _unshare() -> Check:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import ipaddress
 import os
 import shutil
@@ -11,6 +10,7 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from essaim.drivers.sandbox import client, dial
@@ -24,8 +24,6 @@ from essaim.model.stacks import Image, Machine, Network
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
-
 _CLOSE_SECONDS = 60.0
 _LONGEST_PREFIX = 30
 
@@ -243,20 +241,11 @@ def _end_machines(layout: Layout) -> None:
 
 def _await_end(layout: Layout) -> None:
     """Wait until the keeper has let go of its lock."""
-    fd = os.open(layout.keeper_lock, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        deadline = time.monotonic() + _CLOSE_SECONDS
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise TransientError(
-                        f"sandbox {layout.root.name}: the keeper has not ended in "
-                        f"{_CLOSE_SECONDS:.0f} s",
-                        hint=f"see {layout.log}",
-                    ) from None
-                time.sleep(0.01)
-    finally:
-        os.close(fd)
+    deadline = time.monotonic() + _CLOSE_SECONDS
+    while client.is_held(layout):
+        if time.monotonic() > deadline:
+            raise TransientError(
+                f"sandbox {layout.root.name}: the keeper has not ended in {_CLOSE_SECONDS:.0f} s",
+                hint=f"see {layout.log}",
+            )
+        time.sleep(0.01)

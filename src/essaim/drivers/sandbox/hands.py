@@ -173,8 +173,8 @@ class Hands:
         finally:
             kept.turn.give()
 
-    def end(self, machines: Iterable[Kept]) -> Task:
-        """Remove all machines at once, and the directories they were in."""
+    def end_all(self, machines: Iterable[Kept]) -> Task:
+        """Take the power of all machines away."""
         machines = list(machines)
         for kept in machines:
             _kill(kept)
@@ -182,10 +182,16 @@ class Hands:
             yield kept.turn
             kept.turn.give()
             yield from self._end(kept)
+        self.cgroups.remove_all()
+
+    def remove_all(self, machines: Iterable[Kept]) -> Task:
+        """Remove all machines at once, and the directories they were in."""
+        machines = list(machines)
+        yield from self.end_all(machines)
+        for kept in machines:
             if not kept.gone:
                 self._hide(kept)
                 kept.gone = True
-        self.cgroups.remove_all()
         if self.in_memory:
             linux.umount(str(self.layout.memory))
             self.in_memory = False

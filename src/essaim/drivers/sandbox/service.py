@@ -17,7 +17,7 @@ from essaim.drivers.sandbox import disks
 from essaim.drivers.sandbox.cgroups import Cgroups
 from essaim.drivers.sandbox.files import Definition, Layout, read, write_machine, write_text
 from essaim.drivers.sandbox.hands import FULL, Hands, KeeperError, Kept
-from essaim.drivers.sandbox.loop import READ, WRITE, Loop, Ready, Task, Turn
+from essaim.drivers.sandbox.loop import READ, WRITE, Loop, Pause, Ready, Task, Turn
 from essaim.drivers.sandbox.netlink import Netlink, hardware_address
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 BRIDGE = "stack"
 _REQUEST_LIMIT = 1 << 20
+_LOOK_SECONDS = 5.0
 _Answer = tuple[dict[str, Any], socket.socket | None]
 
 
@@ -68,7 +69,8 @@ class Keeper:
         self._machines = {
             found.name: Kept(found, self._loop) for found in self._layout.definitions()
         }
-        self._write_hosts()
+        with suppress(OSError):  # on a full disk what is there can still be removed
+            self._write_hosts()
         self._listen()
         gc.freeze()
 
@@ -79,10 +81,26 @@ class Keeper:
         self._listener.listen(1024)
         self._listener.settimeout(0)
         self._loop.spawn(self._accept())
+        self._loop.spawn(self._mind_the_directory())
 
     def run(self) -> None:
         """Serve until closed."""
         self._loop.run()
+
+    def _mind_the_directory(self) -> Task:
+        """End when the stack's directory was deleted: nobody could reach the machines any more."""
+        while True:
+            yield Pause(_LOOK_SECONDS)
+            try:
+                there = os.path.samestat(self._layout.root.stat(), Path().stat())
+            except FileNotFoundError:
+                there = False
+            except OSError:
+                continue
+            if not there and not self._closing:
+                _log(f"{self._layout.root} is gone")
+                yield from self._hands.end_all(self._sorted())
+                self._loop.stop()
 
     def _accept(self) -> Task:
         while True:
@@ -183,7 +201,7 @@ class Keeper:
         self._closing = True
         yield self._last
         try:
-            yield from self._hands.end(self._sorted())
+            yield from self._hands.remove_all(self._sorted())
             self._machines.clear()
         except BaseException:
             self._closing = False
@@ -201,8 +219,9 @@ class Keeper:
 
 
 def _log(text: str) -> None:
-    sys.stderr.write(f"{text.rstrip()}\n")
-    sys.stderr.flush()
+    with suppress(OSError):  # a full disk must not end the machines
+        sys.stderr.write(f"{text.rstrip()}\n")
+        sys.stderr.flush()
 
 
 def _read_line(conn: socket.socket) -> Generator[Any, Any, bytes | None]:
