@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 import time
@@ -102,7 +103,7 @@ def test_a_pause_holds_no_thread_and_ends_in_time(rig):
     courier = rig.courier(do, threads=1)
     rig.start("a")
     assert courier.wait("a", PATIENCE)
-    pauses = [later - earlier for earlier, later in zip(looks, looks[1:], strict=False)]
+    pauses = [later - earlier for earlier, later in itertools.pairwise(looks)]
     assert all(pause >= 0.19 for pause in pauses)
 
 
@@ -227,5 +228,5 @@ def test_idle_threads_do_not_poll(monkeypatch):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     courier.stop()
-    gaps = [later - earlier for earlier, later in zip(engine.asked, engine.asked[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(engine.asked)]
     assert all(gap >= 0.9 for gap in gaps)

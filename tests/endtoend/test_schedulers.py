@@ -11,14 +11,10 @@ EVERYBODY = {f"nodes-{k}" for k in range(1, 5)}
 def test_grid_engine_and_oar_run_a_job_on_all_four_nodes_side_by_side(root):
     root.types("up", "-m", "examples/slurm", "scheduler=gridengine,oar", "nodes=4", within=1000)
 
-    submit = "cd /tmp && qsub -sync y -cwd -pe spread 4 -b y -o out -j y everywhere hostname"
-    student = ("runuser", "-u", "student", "--")
-    root.types("run", "gridengine/controller", "--", *student, "sh", "-c", submit)
-    # The output is where the job's first machine left it.
-    said = root.types("run", "gridengine/nodes", "--", "sh", "-c", "cat /tmp/out || true")
-    assert {line.partition(": ")[2] for line in said.splitlines()} >= EVERYBODY
+    student = ("runuser", "-l", "student", "-c")
+    grid = "qrsh -now no -pe spread 4 everywhere hostname"
+    said = root.types("run", "gridengine/controller", "--", *student, grid)
+    assert set(said.split()) >= EVERYBODY
 
-    oar = root.types(
-        "run", "oar/controller", "--", *student, "oarrun", "4", "everywhere", "hostname"
-    )
-    assert EVERYBODY <= set(oar.split())
+    said = root.types("run", "oar/controller", "--", *student, "oarrun 4 everywhere hostname")
+    assert set(said.split()) >= EVERYBODY

@@ -10,8 +10,10 @@ import threading
 import time
 
 import pytest
+import sqlalchemy as sa
 
 from essaim.engine.execute import Engine
+from essaim.engine.failure import pause
 from essaim.engine.owner import this_owner
 from essaim.engine.workflow import Backoff, OnFailure, Step, Workflow
 from essaim.model.errors import HeldError, RejectedError, StuckError, TransientError
@@ -167,8 +169,6 @@ def test_transient_errors_are_tried_again_with_backoff(rig):
 
 
 def test_the_backoff_doubles_up_to_the_longest(rig):
-    from essaim.engine.failure import pause  # noqa: PLC0415
-
     backoff = Backoff(first=1.0, longest=5.0)
     assert [pause(backoff, tries, lambda: 1.0) for tries in (1, 2, 3, 4, 99)] == [1, 2, 4, 5, 5]
     assert pause(backoff, 1, lambda: 0.0) == 0.5
@@ -472,8 +472,6 @@ def test_abandoning_goes_through_the_engine(rig):
 
 def test_a_step_is_few_statements(rig):
     """The pace of an engine is the number of its statements: begin, guard, mark, insert, commit."""
-    import sqlalchemy as sa  # noqa: PLC0415
-
     rig.workflow(*(rig.step(f"s{number}") for number in range(20)))
     engine = rig.engine()
     engine.start([NewRun(id="a", workflow="w", subject="s")])

@@ -38,8 +38,8 @@ def test_nothing_is_known_of_others(name):
 
 def test_nothing_is_known_of_another_boot_or_namespace():
     host, boot, namespace, pid, _started = this_owner().split(":")
-    assert not owner_is_dead(":".join([host, "another", namespace, pid, "1"]))
-    assert not owner_is_dead(":".join([host, boot, "1", pid, "1"]))
+    assert not owner_is_dead(f"{host}:another:{namespace}:{pid}:1")
+    assert not owner_is_dead(f"{host}:{boot}:1:{pid}:1")
 
 
 def test_without_proc_nothing_is_certain(monkeypatch, tmp_path):

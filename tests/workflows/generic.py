@@ -358,7 +358,7 @@ def nurse() -> None:
         if child == 0:
             try:
                 carry(make_case, Trial(**json.loads(line)))
-            except BaseException:
+            except BaseException:  # noqa: BLE001 - a fork must never return from here
                 sys.excepthook(*sys.exc_info())
                 os._exit(1)
             os._exit(0)

@@ -154,3 +154,6 @@ class Journal(Protocol):
         limit: int = 100,
     ) -> Sequence[Run]:
         """List runs, the newest first; `roots` leaves out those that have a parent."""
+
+    def prune(self, older_than: float) -> int:
+        """Forget trees of runs that ended more than so many seconds ago, with their logs."""

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from essaim.usecases.services import Services
 
 
+#: Seconds that finished runs, their logs and plans are kept: a term and its holidays.
+KEEP = 180 * 24 * 3600.0
+
+
 @dataclass(frozen=True, slots=True)
 class StoredPlan:
     """A plan as it lies in the store, ready to be applied unchanged."""
@@ -82,6 +86,8 @@ def apply(services: Services, stored: StoredPlan) -> str:
             f"the world has moved since plan {stored.id} was made for {stored.plan.stack}",
             hint="plan again and look at what changed",
         )
+    services.journal.prune(KEEP)
+    services.stacks.prune_plans(KEEP)
     run_id = secrets.token_hex(4)
     run = NewRun(
         id=run_id,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -28,7 +29,8 @@ def main() -> None:
         keeper.open()
     except OSError as error:
         sys.exit(str(error))
-    os.write(int(ready), b"ready")
+    with suppress(BrokenPipeError):  # whoever started it may have died meanwhile
+        os.write(int(ready), b"ready")
     os.close(int(ready))
     keeper.run()
 
