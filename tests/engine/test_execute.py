@@ -350,6 +350,37 @@ def test_a_lost_run_is_dropped_silently(rig):
     assert rig.states() == {"one": "running"}
 
 
+def test_a_run_lost_while_undoing_is_dropped_silently(rig):
+    def undo(context):
+        rig.engines[0].abandon("a")
+        context.spawn([])
+        context.spawn([NewRun(id="a.1", workflow="w", subject="s", parent="a")])
+
+    def do(_context):
+        raise RejectedError("no")
+
+    rig.workflow(Step(name="one", do=do, undo=undo))
+    assert rig.go().state is RunState.ABANDONED
+    assert rig.journal.get("a.1") is None
+
+
+def test_a_stopping_engine_hands_back_while_undoing(rig):
+    engine = rig.engine()
+
+    def do(_context):
+        engine.stop()
+        raise RejectedError("no")
+
+    rig.workflow(rig.step("zero"), Step(name="one", do=do, undo=lambda _context: None))
+    engine.start([NewRun(id="a", workflow="w", subject="s")])
+    assert engine.work() is True
+    run = rig.journal.get("a")
+    assert (run.state, run.undoing, run.error) == (RunState.READY, True, "no")
+    rig.drain(rig.engine("other"))
+    assert rig.journal.get("a").state is RunState.FAILED
+    assert rig.did == ["zero", "-zero"]
+
+
 def test_a_lost_run_cannot_spawn(rig):
     def steal(context):
         rig.engines[0].abandon(context.run.id)

@@ -37,6 +37,12 @@ def test_logs_of_a_machine_and_the_latest_only(database):
     assert [found.run for found in logs.read(limit=2)] == ["r4", "r5"]
 
 
+def test_logs_of_all_machines_of_a_stack(database):
+    logs = CommandLogs(database)
+    logs.add([log("r1", machine="x/a"), log("r2", machine="x-y/a"), log("r3", machine="x/b")])
+    assert [found.run for found in logs.read(machine="x")] == ["r1", "r3"]
+
+
 def test_long_output_keeps_its_head_and_tail(database):
     logs = CommandLogs(database)
     logs.add([log("r", output="a" * MOST + "b" * MOST)])

@@ -4,12 +4,14 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
+from essaim.model.errors import SetupError
 from essaim.store import migrations
 from essaim.store.database import migrate, open_database
 from essaim.store.schema import metadata
@@ -59,3 +61,10 @@ def test_a_migration_cut_short_starts_over(database):
     database.write(lambda c: c.execute(sa.text("DROP TABLE plan")))
     migrate(database)
     assert "plan" in sa.inspect(database.engine).get_table_names()
+
+
+def test_a_newer_schema_is_refused_with_a_reason(database):
+    database.write(lambda c: c.execute(sa.text("UPDATE alembic_version SET version_num = '9999'")))
+    with pytest.raises(SetupError, match="does not know") as caught:
+        migrate(database)
+    assert "newer" in caught.value.hint

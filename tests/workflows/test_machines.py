@@ -9,8 +9,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from testcache import base_image, images
-from workflows.generic import Case, check_workflow
 
 from essaim.config.serial import machine_to_json, stack_to_json
 from essaim.drivers.sandbox.driver import Sandbox
@@ -28,6 +26,8 @@ from essaim.store.migrate import migrate
 from essaim.store.stacks import Stacks
 from essaim.workflows.table import WORKFLOWS
 from essaim.workflows.tools import Tools
+from testcache import base_image, images
+from workflows.generic import Case, check_workflow
 
 SITE = Site(name="local", driver="sandbox")
 STACK = "trial"

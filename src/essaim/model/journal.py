@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from essaim.model.runs import NewRun, Run, RunState, StepRecord, StepState
 
 if TYPE_CHECKING:
+    import builtins
     from collections.abc import Collection, Mapping, Sequence
 
 
@@ -152,7 +153,7 @@ class Journal(Protocol):
         workflow: str = "",
         states: Collection[RunState] = (),
         limit: int = 100,
-    ) -> Sequence[Run]:
+    ) -> builtins.list[Run]:
         """List runs, the newest first; `roots` leaves out those that have a parent."""
 
     def prune(self, older_than: float) -> int:

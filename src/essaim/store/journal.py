@@ -19,6 +19,7 @@ from essaim.store.schema import command_log, hold, run, slot_use, step, wait
 from essaim.store.trees import Trees
 
 if TYPE_CHECKING:
+    import builtins
     from collections.abc import Collection, Mapping, Sequence
 
     from sqlalchemy.engine import Connection
@@ -303,7 +304,7 @@ class SqlJournal:
         workflow: str = "",
         states: Collection[RunState] = (),
         limit: int = 100,
-    ) -> Sequence[Run]:
+    ) -> builtins.list[Run]:
         """See the protocol."""
         wanted = sa.select(run).order_by(run.c.created_at.desc(), run.c.id.desc()).limit(limit)
         if roots:

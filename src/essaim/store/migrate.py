@@ -79,11 +79,18 @@ def _locked(connection: Connection, database: Database) -> Iterator[None]:
 
 def _upgrade(connection: Connection) -> None:
     # Half a second of imports that only an outdated database pays for.
-    from alembic import command  # noqa: PLC0415
-    from alembic.config import Config  # noqa: PLC0415
+    from alembic import command  # noqa: PLC0415 - see above
+    from alembic.config import Config  # noqa: PLC0415 - see above
+    from alembic.util import CommandError  # noqa: PLC0415 - see above
 
     config = Config()
     folder = Path(migrations.__file__).parent
     config.set_main_option("script_location", str(folder).replace("%", "%%"))
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    try:
+        command.upgrade(config, "head")
+    except CommandError as error:
+        raise SetupError(
+            f"the database's schema is one this version of Essaim does not know: {error}",
+            hint="it was made by a newer Essaim: use that one, or another database",
+        ) from error

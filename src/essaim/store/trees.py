@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy import bindparam
 
-from essaim.model.errors import RejectedError, UnknownError
+from essaim.model.errors import HeldError, RejectedError, UnknownError
 from essaim.model.runs import RunState, StepState
 from essaim.store.adding import HOLDER, held, take_hold
 from essaim.store.database import Database, db_now
@@ -135,10 +135,11 @@ class Trees:
         return ids
 
 
-def _alive(name: str, keeper: str) -> RejectedError:
-    return RejectedError(
+def _alive(name: str, keeper: str) -> HeldError:
+    return HeldError(
         f"{name}: run {keeper} is stuck, but runs below it are still being carried out",
         hint=f"wait for them, or give all up with: essaim runs abandon {keeper}",
+        run_id=keeper,
     )
 
 
