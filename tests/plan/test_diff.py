@@ -165,3 +165,16 @@ def test_work_grows_linearly_with_the_machines():
         return pstats.Stats(profile).total_calls
 
     assert calls(2000) < 2.2 * calls(1000)
+
+
+def test_roles_can_be_applied_again_at_will():
+    changes = diff(cluster(1), settled(1), again=True)
+    assert [(c.key, c.reason) for c in changes] == [
+        (f"{machine}.{role}", "asked for again")
+        for machine, role in (
+            ("controller", "base"),
+            ("controller", "controller"),
+            ("nodes-1", "base"),
+            ("nodes-1", "node"),
+        )
+    ]

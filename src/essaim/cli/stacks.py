@@ -35,6 +35,9 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before removi
 Wait = Annotated[
     bool, typer.Option("--wait/--no-wait", help="Wait when somebody else works on the stack.")
 ]
+Again = Annotated[
+    bool, typer.Option("--again", help="Apply every role once more, even where nothing changed.")
+]
 Sweep = Annotated[
     bool, typer.Option("--multirun", "-m", help="One stack for each value: scheduler=slurm,oar")
 ]
@@ -50,6 +53,7 @@ def up(
         str, typer.Option("--plan", metavar="ID", help="Apply this stored plan, unchanged.")
     ] = "",
     multirun: Sweep = False,
+    again: Again = False,
     yes: Yes = False,
     wait: Wait = True,
     as_json: Json = False,
@@ -70,7 +74,7 @@ def up(
             outcomes.append(_carry_out(app, ready, yes=yes))
         else:
             outcomes += [
-                _bring_up(app, where, each, yes=yes, wait=wait)
+                _bring_up(app, where, each, again=again, yes=yes, wait=wait)
                 for each in _sweep(where, overrides or [], multirun=multirun)
             ]
     if as_json:
@@ -82,6 +86,7 @@ def plan(
     where: Where,
     overrides: Overrides = None,
     multirun: Sweep = False,
+    again: Again = False,
     as_json: Json = False,
 ) -> None:
     """Say what `up` would do, why, and about how long it would take.  Changes nothing."""
@@ -92,7 +97,7 @@ def plan(
     found: list[dict[str, Any]] = []
     with control_plane() as app:
         for each in _sweep(where, overrides or [], multirun=multirun):
-            stored = use.make_plan(app, compose(where, each))
+            stored = use.make_plan(app, compose(where, each), again=again)
             found.append({"id": stored.id, **plan_to_json(stored.plan)})
             if not as_json:
                 _show(stored)
@@ -162,7 +167,7 @@ def _sweep(where: str, overrides: list[str], *, multirun: bool) -> list[tuple[st
 
 
 def _bring_up(
-    app: App, where: str, overrides: tuple[str, ...], *, yes: bool, wait: bool
+    app: App, where: str, overrides: tuple[str, ...], *, again: bool, yes: bool, wait: bool
 ) -> dict[str, Any]:
     from essaim.config.compose import compose
     from essaim.model.errors import HeldError
@@ -171,7 +176,7 @@ def _bring_up(
     composed = compose(where, overrides)
     while True:
         _clear(app, composed.stack.name, wait=wait)
-        stored = use.make_plan(app, composed)
+        stored = use.make_plan(app, composed, again=again)
         if not stored.plan.changes:
             say(f"{stored.plan.stack}: nothing to change")
             return {"stack": stored.plan.stack, "changes": 0, "state": "done", "exit_code": 0}

@@ -14,12 +14,13 @@ from essaim.plan.digest import RoleDigests
 NETWORK = "network"
 
 
-def diff(stack: Stack, world: World) -> tuple[Change, ...]:
+def diff(stack: Stack, world: World, *, again: bool = False) -> tuple[Change, ...]:
     """List the changes that would make `world` match `stack`, providers before those who need them.
 
-    Laws: applied to its own result it is empty; every `waits` names an earlier change.
+    With `again`, every role is applied once more.  Laws: without it, applied to its own result it
+    is empty; every `waits` names an earlier change.
     """
-    return tuple(_Diff(stack, world).changes())
+    return tuple(_Diff(stack, world, again=again).changes())
 
 
 def dismantle(stack: str, world: World) -> tuple[Change, ...]:
@@ -48,8 +49,9 @@ def dismantle(stack: str, world: World) -> tuple[Change, ...]:
 class _Diff:
     """One planning.  Holds the indexes that keep it linear in the number of machines."""
 
-    def __init__(self, stack: Stack, world: World) -> None:
+    def __init__(self, stack: Stack, world: World, *, again: bool) -> None:
         self.stack = stack
+        self.again = again
         self.moved_network = world.network is not None and world.network != stack.network.cidr
         # A network of another shape takes its machines with it.
         self.world = World(images=world.images) if self.moved_network else world
@@ -182,7 +184,7 @@ class _Diff:
         if before.boot != self.world.machines[name].boot:
             return "machine has restarted since"
         differences = RoleDigests.differences(before.digest, self.digests.of(machine, role))
-        return ", ".join(differences)
+        return ", ".join(differences) or ("asked for again" if self.again else "")
 
     def role(
         self, machine: Machine, role: str, wanted: dict[tuple[str, str], str]

@@ -40,12 +40,15 @@ class StoredPlan:
     stack: Stack
 
 
-def make_plan(services: Services, composed: Composed) -> StoredPlan:
-    """Compare a composed stack with the world and store the difference."""
+def make_plan(services: Services, composed: Composed, *, again: bool = False) -> StoredPlan:
+    """Compare a composed stack with the world and store the difference.
+
+    With `again`, every role is applied once more, even where nothing changed.
+    """
     stack = composed.stack
     _refuse_move(services, stack)
     world = look(services, stack)
-    return _store(services, stack, composed.lab, diff(stack, world), world)
+    return _store(services, stack, composed.lab, diff(stack, world, again=again), world)
 
 
 def make_down_plan(services: Services, name: str) -> StoredPlan:

@@ -144,9 +144,7 @@ class Sandbox:
                 # Only a keeper can remove the machines' files: they belong to ids of its own.
                 _end_machines(layout)
             with client.locked(layout):
-                with suppress(GoneError):
-                    client.ask(layout, "close")
-                _await_end(layout)
+                _end_keeper(layout)
                 hidden = self._root / f".gone-{stack}-{os.getpid()}-{time.monotonic_ns()}"
                 layout.root.rename(hidden)
         except GoneError:
@@ -239,10 +237,12 @@ def _end_machines(layout: Layout) -> None:
             client.ask_or_start(layout, "close")
 
 
-def _await_end(layout: Layout) -> None:
-    """Wait until the keeper has let go of its lock."""
+def _end_keeper(layout: Layout) -> None:
+    """Make sure that no keeper is left, not even one that was still starting."""
     deadline = time.monotonic() + _CLOSE_SECONDS
     while client.is_held(layout):
+        with suppress(GoneError):
+            client.ask(layout, "close")
         if time.monotonic() > deadline:
             raise TransientError(
                 f"sandbox {layout.root.name}: the keeper has not ended in {_CLOSE_SECONDS:.0f} s",

@@ -89,18 +89,20 @@ class Keeper:
 
     def _mind_the_directory(self) -> Task:
         """End when the stack's directory was deleted: nobody could reach the machines any more."""
-        while True:
+        while self._closing or self._is_there():
             yield Pause(_LOOK_SECONDS)
-            try:
-                there = os.path.samestat(self._layout.root.stat(), Path().stat())
-            except FileNotFoundError:
-                there = False
-            except OSError:
-                continue
-            if not there and not self._closing:
-                _log(f"{self._layout.root} is gone")
-                yield from self._hands.end_all(self._sorted())
-                self._loop.stop()
+        _log(f"{self._layout.root} is gone")
+        yield from self._hands.end_all(self._sorted())
+        self._loop.stop()
+
+    def _is_there(self) -> bool:
+        try:
+            own = os.path.samestat(self._layout.root.stat(), Path().stat())
+            return own and self._layout.network.exists()
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True  # the file system has troubles of its own
 
     def _accept(self) -> Task:
         while True:
