@@ -150,6 +150,34 @@ def a_killed_machine_is_seen_off_and_can_be_started(it: Lab) -> None:
     assert it.run(name, "cat /root/file") == "mine\n"
 
 
+def after_a_crash_all_is_off_and_comes_back_with_its_disk(it: Lab) -> None:
+    stack = it.stack()
+    (name,) = it.up(stack, 1)
+    it.run(name, "echo mine > /root/file; sync")
+    it.crash(stack)
+    seen = it.seen(name)
+    assert seen is not None
+    assert (seen.power, seen.boot) == (Power.OFF, "")
+    refuses(TransientError, lambda: it.driver.dial(name, 22))
+    it.driver.stop(name)
+    it.driver.start(name)
+    it.await_ssh(name)
+    assert it.run(name, "cat /root/file") == "mine\n"
+    it.crash(stack)
+    it.driver.destroy(name)
+    assert list(it.driver.observe(stack)) == []
+
+
+def after_a_crash_closing_leaves_nothing(it: Lab) -> None:
+    stack = it.stack()
+    (name,) = it.up(stack, 1)
+    it.run(name, "mkdir -p /opt/a/b; chown -R 42:42 /opt/a; chmod 0 /opt/a")
+    it.crash(stack)
+    it.driver.close_network(stack)
+    wait_for(lambda: not it.processes(), "its processes have ended")
+    assert {what: left for what, left in it.traces().items() if left} == {}
+
+
 def machines_know_each_other_by_name(it: Lab) -> None:
     stack = it.stack()
     one, two = it.up(stack, 1, 2)
@@ -329,6 +357,8 @@ CHECKS: tuple[Callable[[Lab], None], ...] = (
     a_name_and_an_address_can_be_used_again,
     observing_changes_nothing,
     a_killed_machine_is_seen_off_and_can_be_started,
+    after_a_crash_all_is_off_and_comes_back_with_its_disk,
+    after_a_crash_closing_leaves_nothing,
     machines_know_each_other_by_name,
     the_pinned_host_key_answers_and_no_other_passes,
     only_the_given_key_opens_the_door,

@@ -9,6 +9,7 @@ import itertools
 import os
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -170,6 +171,11 @@ class Lab:
             if not Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"unshare")
         ]
         return pid
+
+    def crash(self, stack: str) -> None:
+        """What a power cut does to a stack."""
+        os.kill(self.keeper(stack), signal.SIGKILL)
+        wait_for(lambda: not self.processes(), "everything has ended")
 
     def first_processes(self, stack: str) -> list[int]:
         """The first process of each running machine, seen from outside."""

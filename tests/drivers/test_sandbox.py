@@ -55,14 +55,6 @@ def test_a_keeper_told_to_end_ends(it):
     _revive(it, name)
 
 
-def test_a_stack_whose_keeper_died_leaves_nothing_either(it):
-    it.up(it.stack(), 1, 2)
-    os.kill(it.keeper("lab"), signal.SIGKILL)
-    it.driver.close_network("lab")
-    wait_for(lambda: not it.processes(), "its processes have ended")
-    assert {what: left for what, left in it.traces().items() if left} == {}
-
-
 def _insist(it: Lab, stack: str, number: int) -> None:
     while True:
         try:

@@ -181,6 +181,14 @@ def test_missing_tools_are_named(tmp_path, monkeypatch):
     assert caught.value.hint.startswith("sudo apt-get install mmdebstrap")
 
 
+def test_a_computer_that_cannot_build_is_a_matter_of_setup(cache, monkeypatch):
+    monkeypatch.setattr(
+        "essaim.images.debian.as_root", lambda *_words: ["sh", "-c", "echo no; exit 1"]
+    )
+    with pytest.raises(SetupError, match="builds cannot run here:\nno"):
+        Images(cache).build(TINY, lambda _line: None)
+
+
 FULL = """
 import sys
 from pathlib import Path

@@ -37,7 +37,10 @@ class Built:
 
 
 class Images:
-    """Images below `cache`.  Root's and a plain user's are kept apart: their owners differ."""
+    """Images below `cache`.  Root's and a plain user's are kept apart: their owners differ.
+
+    Downloaded packages are in `archives` and may be deleted at any time.
+    """
 
     def __init__(self, cache: Path) -> None:
         self._cache = cache.absolute()

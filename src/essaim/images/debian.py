@@ -163,6 +163,10 @@ def explain(name: str, suite: str, lines: list[str], log: Path) -> EssaimError:
             f"image {name}: Debian {suite} has no package {', '.join(dict.fromkeys(missing))}",
             hint="correct `packages` in the image's description",
         )
+    if not any(line.startswith("I: ") for line in lines):
+        return SetupError(
+            f"image {name}: builds cannot run here:\n{text}", hint="run `essaim doctor`"
+        )
     useful = [
         line for line in lines if re.match(r"(E|Err|W: Failed|dpkg: error|newuidmap)\b", line)
     ]

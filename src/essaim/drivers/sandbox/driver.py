@@ -73,7 +73,7 @@ class Sandbox:
             memory=machine.size.memory,
         )
         planted = {"host_key": seed.host_key, "authorized_keys": list(seed.authorized_keys)}
-        if self.network(name.stack) is None:
+        if self.network(name.stack) != Network(cidr=str(_block(network))):
             self.open_network(name.stack, network)
         client.ask_or_start(layout, "create", machine=asdict(definition), seed=planted)
 
