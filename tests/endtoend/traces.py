@@ -43,7 +43,7 @@ def _processes(place: str) -> list[str]:
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         command = _read(f"/proc/{pid}/cmdline").replace("\0", " ")
-        if "pytest" not in command and (place in command or place in _output(pid)):
+        if int(pid) != os.getpid() and (place in command or place in _output(pid)):
             found.append(f"{pid} {command}")
     return found
 

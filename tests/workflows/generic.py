@@ -116,7 +116,9 @@ class Suite:
         self.database = open_database(url)
         migrate(self.database)
         self.journal = SqlJournal(self.database)
-        self.steps = make_case(self._folder("table")).workflow.steps
+        table = make_case(self._folder("table"))
+        self.steps = table.workflow.steps
+        table.clean()
 
     def close(self) -> None:
         if self._nursery is not None:
