@@ -120,3 +120,16 @@ def test_wrong_sql_is_not_repeated(database: Database):
     with pytest.raises(sa.exc.DBAPIError):
         database.write(body)
     assert len(asked) == 1
+
+
+def test_a_full_disk_is_said_in_a_sentence_and_loses_nothing(sqlite: Database):
+    sqlite.write(lambda c: c.execute(sa.insert(slot), {"name": "before"}))
+
+    def too_much(connection):
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+        connection.execute(sa.insert(slot), [{"name": f"{n:0150}"} for n in range(1000)])
+
+    with pytest.raises(SetupError, match="full"):
+        sqlite.write(too_much)
+    assert names(sqlite) == ["before"]

@@ -16,7 +16,7 @@ def main() -> None:
     try:
         from essaim.cli.app import app
 
-        app()
+        app(prog_name="essaim")
     except EssaimError as error:
         report(error)
         sys.exit(error.exit_code)

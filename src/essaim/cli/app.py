@@ -47,9 +47,12 @@ def _root(
 ) -> None:
     """Turn a description into real machines: clusters, labs, one computer or many.
 
-    [bold]Start here:[/bold]  essaim up examples/slurm nodes=4
-    then                      essaim run slurm/controller -- srun -N4 hostname
+    [bold]essaim up examples/slurm nodes=4[/bold] makes a cluster;
+    [bold]essaim run slurm/controller -- srun -N4 hostname[/bold] uses it;
+    [bold]essaim down slurm[/bold] removes it.
 
-    Machines are named STACK/MACHINE everywhere.  Exit codes: 0 ok, 1 failed, 2 wrong usage or
-    description, 3 something is missing on this computer, 4 partly done.
+    Machines are named STACK/MACHINE everywhere.
+
+    Exit codes: 0 ok, 1 failed, 2 wrong usage or description, 3 something is missing on this
+    computer, 4 partly done, 130 stopped by Ctrl-C.
     """

@@ -28,7 +28,7 @@ Where = Annotated[
 ]
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]…", help="Hydra overrides: nodes=8 scheduler=oar +x=1 ~y"),
+    typer.Argument(metavar="KEY=VALUE", help="Hydra overrides: nodes=8 scheduler=oar +x=1 ~y"),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before removing machines.")]

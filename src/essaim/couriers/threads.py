@@ -14,6 +14,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Protocol
 
+from essaim.model.errors import EssaimError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -65,6 +67,7 @@ class ThreadCourier:
         self._wakes = 0
         self._moves = 0
         self._stopping = False
+        self._trouble = ""
 
     def wake(self, run_id: str | None = None) -> None:  # noqa: ARG002 - others route by it
         """Look for due runs now.  Say it after adding runs; it never hurts."""
@@ -157,6 +160,13 @@ class ThreadCourier:
         wakes = self._wakes
         try:
             found = self._engine.work(self._claimed)
+            self._trouble = ""
+        except EssaimError as error:
+            # Said once, not every second: it is tried again until it works or somebody stops it.
+            if error.what != self._trouble:
+                log.warning("%s; trying again", error.what)
+            self._trouble = error.what
+            found = LOOK_EVERY
         except Exception:
             # The journal cannot be reached for now, or a step's table is wrong: neither may end
             # this thread, and leases see to what it held.

@@ -138,6 +138,11 @@ class Database:
             except DBAPIError as error:
                 fault = fault_of(error)
                 conflicts += fault is Fault.CONFLICT
+                if fault is Fault.PLACE:
+                    raise SetupError(
+                        f"database {self.where} cannot be used: {error.orig}",
+                        hint="see to its disk (full? read-only?), then repeat the command",
+                    ) from error
                 if fault is Fault.OURS or conflicts > CONFLICTS:
                     raise
                 waited = time.monotonic() - began

@@ -13,6 +13,7 @@ class Fault(enum.Enum):
 
     PASSING = enum.auto()  #: deadlock, lock time-out, lost connection, server away: repeat
     CONFLICT = enum.auto()  #: two wrote the same key at once: repeat, and the loser will see it
+    PLACE = enum.auto()  #: disk full, read-only, broken: a person has to see to it
     OURS = enum.auto()  #: wrong SQL or a missing table: repeating is of no use
 
 
@@ -24,24 +25,44 @@ MARIADB_CLIENT = frozenset({2013, 2014, 2055})
 #: Serialisation failure, deadlock, lock not available, too many connections, shutting down.
 POSTGRESQL = frozenset({"40001", "40P01", "55P03", "53300", "57P01", "57P02", "57P03"})
 
+SQLITE = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+
+#: Full, read-only, unreadable: SQLite's, MariaDB's and PostgreSQL's names for it.
+PLACES = frozenset(
+    {
+        *(sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY),
+        *(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB),
+        *(1021, 1036, 1114, 1290, 1836),
+        *("25006", "53100", "58030"),
+    }
+)
+
 
 def fault_of(error: DBAPIError) -> Fault:
     """Say what kind of error the database gave."""
     if isinstance(error, IntegrityError):
         return Fault.CONFLICT
-    passing = error.connection_invalidated or _passes(error.orig)
+    code = _code(error.orig)
+    if code in PLACES:
+        return Fault.PLACE
+    passing = error.connection_invalidated or code in PASSING
     return Fault.PASSING if passing else Fault.OURS
 
 
-def _passes(cause: BaseException | None) -> bool:
+#: What stands for a PostgreSQL server that could not be reached at all: it has no SQLSTATE.
+UNREACHED = "unreached"
+
+PASSING = SQLITE | MARIADB | MARIADB_CLIENT | POSTGRESQL | {UNREACHED}
+
+
+def _code(cause: BaseException | None) -> object:
+    """Find the code by which this database names the error."""
     if isinstance(cause, sqlite3.Error):
-        code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
-        return code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+        return getattr(cause, "sqlite_errorcode", 0) & 0xFF
     state = getattr(cause, "sqlstate", None)
     if isinstance(state, str):
-        return state in POSTGRESQL
+        return state
     if type(cause).__module__.startswith("psycopg"):
-        # No SQLSTATE: the server could not be reached at all.
-        return type(cause).__name__ in {"OperationalError", "ConnectionTimeout"}
-    number = cause.args[0] if cause is not None and cause.args else None
-    return number in MARIADB or number in MARIADB_CLIENT
+        away = type(cause).__name__ in {"OperationalError", "ConnectionTimeout"}
+        return UNREACHED if away else None
+    return cause.args[0] if cause is not None and cause.args else None
