@@ -87,7 +87,7 @@ def folder_of(user: str) -> Iterator[Path]:
 def serving(
     command: list[str], url: str, folder: Path, user: str, ends_by: int
 ) -> Iterator[Server]:
-    """Run a server until the session ends; it is ready when it answers."""
+    """Run a server until the session ends, which it need not survive; ready when it answers."""
     log = folder / "server.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -164,7 +164,7 @@ def _mariadb(server: str, install: str, folder: Path) -> Iterator[Server]:
         "--skip-name-resolve",
     ]
     url = f"mariadb+pymysql://root@127.0.0.1:{port}/mysql"
-    with serving(command, url, folder, "mysql", signal.SIGTERM) as running:
+    with serving(command, url, folder, "mysql", signal.SIGKILL) as running:
         yield running
 
 
@@ -210,7 +210,7 @@ def _postgresql(server: str, initdb: str, folder: Path) -> Iterator[Server]:
     command = [server, "-D", str(data), "-p", str(port)]
     command += [part for key, value in options.items() for part in ("-c", f"{key}={value}")]
     url = f"postgresql+psycopg://postgres@127.0.0.1:{port}/postgres"
-    with serving(command, url, folder, "postgres", signal.SIGINT) as running:
+    with serving(command, url, folder, "postgres", signal.SIGQUIT) as running:
         yield running
 
 

@@ -69,9 +69,10 @@ class Progress:
             doing = self.active.setdefault(event.run, fresh)
             doing.step = event.step or doing.step
             doing.text = event.text or doing.text
-            if not self.live and event.workflow == "build" and now - doing.said > _QUIET:
+            long = event.workflow == "build" and event.text and now - doing.said > _QUIET
+            if long and not self.live:
                 doing.said = now
-                say(f"  · {event.subject}: {event.text or event.step}")
+                say(f"  · {event.subject}: {event.text}")
 
     def _end(self, event: Event, doing: Doing | None, now: float) -> None:
         took = f"  {duration(now - doing.since)}" if doing else ""
