@@ -18,7 +18,7 @@ lock:            ## Resolve the dependencies anew and write the lock files (need
 	$(COMPILE) pyproject.toml --all-extras --group dev -c requirements.lock -o requirements-dev.lock
 
 test: dev        ## Run every test; installs the Debian packages they need when root
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 3 --dist loadfile
 
 check: dev       ## Run every static check
 	$(BIN)/ruff format --check src tests
