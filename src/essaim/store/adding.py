@@ -85,7 +85,7 @@ def add(
     ]
     if rows:
         connection.execute(ADD, rows)
-    pairs = [{"run": key, "on_run": on} for key, ons in waits.items() for on in sorted(ons)]
+    pairs = [{"run": key, "on_run": on} for key, others in waits.items() for on in sorted(others)]
     if pairs:
         connection.execute(WAIT, pairs)
 
