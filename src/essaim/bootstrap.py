@@ -18,12 +18,17 @@ if TYPE_CHECKING:
     from essaim.model.machines import Driver
     from essaim.model.runs import Event
     from essaim.model.stacks import Image, Site
+    from essaim.plan.health import Policy
     from essaim.remote.keyring import Keyring
     from essaim.remote.ssh import Remote
     from essaim.store.database import Database
+    from essaim.store.fleet import Fleet
     from essaim.store.journal import SqlJournal
+    from essaim.store.leases import Leases
     from essaim.store.logs import CommandLogs
+    from essaim.store.people import People
     from essaim.store.stacks import Stacks
+    from essaim.workflows.lending import Lending
 
 #: How many may do a thing at once on a site that does not say.
 SLOTS = {"create": 16, "start": 8, "destroy": 16}
@@ -52,6 +57,11 @@ class App:
         self.home = state_home(environ)
         self.cache = cache_home(environ)
         self.database_url = environ.get("ESSAIM_DATABASE") or f"sqlite:///{self.home}/essaim.db"
+        #: Seconds between heartbeats and checks of nodes; nothing for the usual.
+        self.interval = float(environ.get("ESSAIM_INTERVAL") or 0)
+        #: A command finishes what it was asked for, not what somebody else has stopped; a server
+        #: takes all that is due.
+        self.own_only = True
         #: Whoever wants to see what runs do; called from worker threads.
         self.watch: Callable[[Event], None] = lambda _event: None
         self._sites: dict[str, Site] = {}
@@ -86,6 +96,34 @@ class App:
         from essaim.store.logs import CommandLogs
 
         return CommandLogs(self.database)
+
+    @functools.cached_property
+    def people(self) -> People:
+        """People and their sessions."""
+        from essaim.store.people import People
+
+        return People(self.database)
+
+    @functools.cached_property
+    def policy(self) -> Policy:
+        """How often nodes are looked at, and when they are given up."""
+        from essaim.plan.health import Policy
+
+        return Policy(interval=self.interval) if self.interval else Policy()
+
+    @functools.cached_property
+    def fleet(self) -> Fleet:
+        """Nodes."""
+        from essaim.store.fleet import Fleet
+
+        return Fleet(self.database, self.policy)
+
+    @functools.cached_property
+    def leases(self) -> Leases:
+        """Leases and the queue."""
+        from essaim.store.leases import Leases
+
+        return Leases(self.database, self.policy)
 
     @functools.cached_property
     def keyring(self) -> Keyring:
@@ -137,6 +175,24 @@ class App:
         return own.get(kind, SLOTS.get(kind, 1))
 
     @functools.cached_property
+    def lending(self) -> Lending:
+        """What leases need."""
+        from essaim.remote.accounts import NativeAccounts
+        from essaim.workflows.lending import Lending
+
+        native = NativeAccounts(self.remote)
+        return Lending(
+            fleet=self.fleet,
+            leases=self.leases,
+            accounts=native,
+            helper=native,
+            journal=self.journal,
+            remote=self.remote,
+            keyring=self.keyring,
+            homes=self.home / "homes",
+        )
+
+    @functools.cached_property
     def engine(self) -> Engine:
         """Carries out runs."""
         from essaim.engine.execute import Engine
@@ -151,6 +207,7 @@ class App:
             keyring=self.keyring,
             stacks=self.stacks,
             logs=self.logs,
+            lending=self.lending,
         )
         return Engine(
             self.journal,
@@ -159,8 +216,7 @@ class App:
             owner=this_owner(),
             emit=self._tell,
             slots=self.slots,
-            # A command finishes what it was asked for, not what somebody else has stopped.
-            own_only=True,
+            own_only=self.own_only,
         )
 
     def _tell(self, event: Event) -> None:

@@ -29,7 +29,7 @@ def test_no_command_goes_through_a_local_shell(path):
 
 
 def test_the_command_line_starts_without_its_heavy_parts():
-    heavy = "hydra sqlalchemy asyncssh pydantic alembic jinja2 omegaconf cryptography yaml"
+    heavy = "hydra sqlalchemy asyncssh pydantic alembic jinja2 omegaconf cryptography yaml fastapi"
     program = (
         "import sys, essaim.cli.app;"
         f"found = [m for m in {heavy.split()!r} if m in sys.modules];"

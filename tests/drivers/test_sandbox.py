@@ -395,3 +395,19 @@ def test_root_s_machines_cannot_reach_the_computer_by_accident(it):
     assert not bounding & (1 << 16 | 1 << 17 | 1 << 25), "modules, raw ports, the clock"
     assert it.ssh(name, "echo x > /proc/sys/kernel/hostname").returncode != 0
     it.run(name, "echo 2048 > /proc/sys/net/core/somaxconn")
+
+
+def test_machines_reach_whoever_listens_on_their_network(it):
+    (name,) = it.up(it.stack(), 1)
+    with it.driver.listen(name.stack, 8000) as listener:
+        gateway = listener.getsockname()[0]
+        asking = (
+            f"import socket; s = socket.create_connection(('{gateway}', 8000)); print(s.recv(9))"
+        )
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(it.run, name, f'python3 -c "{asking}"')
+            conn, (address, _port) = listener.accept()
+            with conn:
+                conn.sendall(b"welcome")
+            assert "welcome" in answer.result()
+    assert address == "10.77.0.11"

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from essaim import __version__
-from essaim.cli import config, doctor, images, machines, runs, stacks
+from essaim.cli import config, demo, doctor, images, machines, runs, serve, stacks
 
 app = typer.Typer(
     name="essaim",
@@ -18,7 +18,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-MAKE, USE, LOOK, CARE = "Make machines", "Use machines", "Look", "Look after"
+MAKE, USE, LEND = "Make machines", "Use machines", "Lend machines"
+LOOK, CARE = "Look", "Look after"
 
 app.command(rich_help_panel=MAKE)(stacks.up)
 app.command(rich_help_panel=MAKE)(stacks.plan)
@@ -29,6 +30,8 @@ app.command(rich_help_panel=LOOK)(stacks.status)
 app.command(rich_help_panel=LOOK)(machines.logs)
 app.add_typer(runs.app, name="runs", rich_help_panel=LOOK)
 app.add_typer(config.app, name="config", rich_help_panel=LOOK)
+app.command(rich_help_panel=LEND)(serve.serve)
+app.command(rich_help_panel=LEND)(demo.demo)
 app.add_typer(images.app, name="image", rich_help_panel=CARE)
 app.command(rich_help_panel=CARE)(doctor.doctor)
 

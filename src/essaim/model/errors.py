@@ -34,6 +34,30 @@ class RejectedError(EssaimError):
     code = "rejected"
 
 
+class TakenError(RejectedError):
+    """The name belongs to somebody else."""
+
+    code = "taken"
+
+
+class WeakError(RejectedError):
+    """The password would be guessed."""
+
+    code = "weak"
+
+
+class QuotaError(RejectedError):
+    """More than the caller, or their project, may have."""
+
+    code = "quota"
+
+
+class ReplayError(RejectedError):
+    """The message was seen before."""
+
+    code = "replay"
+
+
 class StuckError(EssaimError):
     """Neither going on nor going back is safe: a person decides."""
 
@@ -61,6 +85,18 @@ class UnknownError(EssaimError):
 
     code = "unknown"
     exit_code = 2
+
+
+class UnauthorisedError(EssaimError):
+    """The caller did not prove who they are."""
+
+    code = "unauthorised"
+
+
+class ForbiddenError(EssaimError):
+    """The caller is known, and may not do this."""
+
+    code = "forbidden"
 
 
 class SetupError(EssaimError):

@@ -82,3 +82,11 @@ class Dials(Protocol):
 
     def proxy_command(self, name: MachineName) -> list[str]:
         """An OpenSSH ProxyCommand (used with ProxyUseFdpass) that reaches the machine's port 22."""
+
+
+@runtime_checkable
+class Listens(Protocol):
+    """A driver whose machines cannot reach this process unless it meets them on their network."""
+
+    def listen(self, stack: str, port: int) -> socket.socket:
+        """Return a socket listening on the stack's first address."""

@@ -149,7 +149,8 @@ async def _log_in(
         async with asyncio.timeout(LOGIN_WITHIN):
             connection, _ = await asyncssh.create_connection(
                 lambda: client,
-                target.address,
+                # One that is only dialled has no address, and asyncssh wants some name.
+                target.address or str(target.name),
                 target.port,
                 sock=sock,
                 config=None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from essaim.model.fleet import Lease, LeaseState, Node, NodeState, Quota, Role, User, Wish
 from essaim.model.runs import Run, RunState, StepRecord, StepState
 
 if TYPE_CHECKING:
@@ -44,6 +45,101 @@ def to_step(row: Row[Any]) -> StepRecord:
         started_at=row.started_at,
         finished_at=row.finished_at,
     )
+
+
+def to_user(row: Row[Any]) -> User:
+    """Make a value of a row of `person`."""
+    return User(
+        id=row.id,
+        name=row.name,
+        role=Role(row.role),
+        project=row.project,
+        quota=Quota(machines=row.machines, hours=row.hours),
+        disabled=bool(row.disabled),
+    )
+
+
+def to_node(row: Row[Any]) -> Node:
+    """Make a value of a row of `node` joined with its `pulse`."""
+    return Node(
+        id=row.id,
+        name=row.name,
+        site=row.site,
+        cores=row.cores,
+        memory=row.memory,
+        labels=_labels(row.labels),
+        address=row.address,
+        port=row.port,
+        host_key=row.host_key,
+        tunnel=bool(row.tunnel),
+        state=NodeState(row.state),
+        drained=bool(row.drained),
+        lease=row.lease,
+        load=row.load,
+        beat_at=row.beat_at,
+        checked_at=row.checked_at,
+        failures=row.failures,
+        reason=row.reason,
+    )
+
+
+def to_lease(row: Row[Any]) -> Lease:
+    """Make a value of a row of `lease`."""
+    return Lease(
+        id=row.id,
+        user=row.person,
+        project=row.project,
+        wish=Wish(
+            count=row.machines,
+            cores=row.cores,
+            memory=row.memory,
+            labels=_labels(row.labels),
+            site=row.site,
+            seconds=row.seconds,
+            priority=row.priority,
+        ),
+        public_key=row.public_key,
+        state=LeaseState(row.state),
+        account=row.id,
+        nodes=tuple(json.loads(row.nodes)),
+        run=row.run,
+        asked_at=row.asked_at,
+        granted_at=row.granted_at,
+        expires_at=row.expires_at,
+        ended_at=row.ended_at,
+        reason=row.reason,
+    )
+
+
+def from_lease(made: Lease) -> dict[str, Any]:
+    """Make a row of `lease`, all but what is no part of the value."""
+    wish = made.wish
+    return {
+        "id": made.id,
+        "person": made.user,
+        "project": made.project,
+        "machines": wish.count,
+        "cores": wish.cores,
+        "memory": wish.memory,
+        "labels": json.dumps(dict(wish.labels), sort_keys=True),
+        "site": wish.site,
+        "seconds": wish.seconds,
+        "priority": wish.priority,
+        "public_key": made.public_key,
+        "state": made.state.value,
+        "nodes": json.dumps(made.nodes),
+        "run": made.run,
+        "reason": made.reason,
+        "asked_at": made.asked_at,
+        "granted_at": made.granted_at,
+        "expires_at": made.expires_at,
+        "ended_at": made.ended_at,
+    }
+
+
+def _labels(text: str) -> dict[str, str]:
+    # Most have none, and candidates are read by the hundred.
+    return {} if text == "{}" else json.loads(text)
 
 
 def milliseconds(seconds: float) -> int:

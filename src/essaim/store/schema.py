@@ -182,3 +182,162 @@ plan = Table(
     Index("plan_created", "created_at"),
     **MARIADB,
 )
+
+# Secrets and choices that all processes of one control plane share.
+setting = Table(
+    "setting",
+    metadata,
+    Column("name", NAME, primary_key=True),
+    Column("value", BODY, nullable=False),
+    **MARIADB,
+)
+
+person = Table(
+    "person",
+    metadata,
+    Column("id", NAME, primary_key=True),
+    Column("name", NAME, nullable=False),
+    Column("password", BODY, nullable=False),
+    Column("role", WORD, nullable=False),
+    Column("project", NAME, nullable=False),
+    Column("machines", Integer, nullable=False),
+    Column("hours", Double, nullable=False),
+    Column("disabled", Boolean, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Index("person_name", "name", unique=True),
+    **MARIADB,
+)
+
+# What the people of a project may have together.  One without a row has no limit of its own.
+project = Table(
+    "project",
+    metadata,
+    Column("name", NAME, primary_key=True),
+    Column("machines", Integer, nullable=False),
+    Column("hours", Double, nullable=False),
+    **MARIADB,
+)
+
+session = Table(
+    "session",
+    metadata,
+    Column("id", NAME, primary_key=True),
+    Column("person", NAME, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    Column("revoked_at", BigInteger),
+    Index("session_person", "person"),
+    Index("session_expires", "expires_at"),
+    **MARIADB,
+)
+
+# Used ones are kept as long as their session: whoever shows one again has stolen it or lost it.
+refresh = Table(
+    "refresh",
+    metadata,
+    Column("digest", NAME, primary_key=True),
+    Column("session", NAME, nullable=False),
+    Column("used_at", BigInteger),
+    Index("refresh_session", "session"),
+    **MARIADB,
+)
+
+enrolment = Table(
+    "enrolment",
+    metadata,
+    Column("digest", NAME, primary_key=True),
+    Column("uses", Integer, nullable=False),
+    Column("site", NAME, nullable=False),
+    Column("labels", BODY, nullable=False),
+    Column("who", NAME, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    Index("enrolment_expires", "expires_at"),
+    **MARIADB,
+)
+
+node = Table(
+    "node",
+    metadata,
+    Column("id", NAME, primary_key=True),
+    Column("name", NAME, nullable=False),
+    Column("site", NAME, nullable=False),
+    Column("cores", Integer, nullable=False),
+    Column("memory", Integer, nullable=False),
+    Column("labels", BODY, nullable=False),
+    Column("address", NAME, nullable=False),
+    Column("port", Integer, nullable=False),
+    Column("host_key", BODY, nullable=False),
+    Column("identity", NAME, nullable=False),  # digest of the host key: one machine, one row
+    Column("tunnel", Boolean, nullable=False),
+    Column("tunnel_key", BODY, nullable=False),
+    Column("agent", NAME, nullable=False),
+    Column("state", WORD, nullable=False),
+    Column("drained", Boolean, nullable=False),
+    Column("lease", NAME),
+    Column("reason", BODY, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Index("node_identity", "identity", unique=True),
+    Index("node_state", "state", "cores", "memory", "id"),
+    Index("node_lease", "lease"),
+    **MARIADB,
+)
+
+# What changes with every heartbeat and check.  Apart from `node`, so that renting, which passes
+# over locked nodes, is never in the way of a heartbeat, nor a heartbeat in the way of renting.
+pulse = Table(
+    "pulse",
+    metadata,
+    Column("node", NAME, primary_key=True),
+    Column("credential", NAME, nullable=False),
+    Column("boot", NAME, nullable=False),
+    Column("seq", BigInteger, nullable=False),
+    Column("load", Double, nullable=False),
+    Column("beat_at", BigInteger, nullable=False),
+    Column("checked_at", BigInteger, nullable=False),
+    Column("failures", Integer, nullable=False),
+    Index("pulse_credential", "credential", unique=True),
+    **MARIADB,
+)
+
+# Boots that are over: a heartbeat of one of them is a copy.
+old_boot = Table(
+    "old_boot",
+    metadata,
+    Column("node", NAME, primary_key=True),
+    Column("boot", NAME, primary_key=True),
+    Column("ended_at", BigInteger, nullable=False),
+    **MARIADB,
+)
+
+lease = Table(
+    "lease",
+    metadata,
+    Column("id", NAME, primary_key=True),
+    Column("person", NAME, nullable=False),
+    Column("project", NAME, nullable=False),
+    Column("request", NAME),  # the idempotency key of whoever asked
+    Column("machines", Integer, nullable=False),
+    Column("cores", Integer, nullable=False),
+    Column("memory", Integer, nullable=False),
+    Column("labels", BODY, nullable=False),
+    Column("site", NAME, nullable=False),
+    Column("seconds", BigInteger, nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("public_key", BODY, nullable=False),
+    Column("state", WORD, nullable=False),
+    Column("nodes", BODY, nullable=False),
+    Column("run", NAME, nullable=False),
+    Column("reason", BODY, nullable=False),
+    Column("asked_at", BigInteger, nullable=False),
+    Column("granted_at", BigInteger),
+    Column("expires_at", BigInteger),
+    Column("warned_at", BigInteger),
+    Column("ended_at", BigInteger),  # set when, and only when, it no longer counts
+    Index("lease_request", "person", "request", unique=True),
+    Index("lease_person", "person", "ended_at"),
+    Index("lease_project", "project", "ended_at"),
+    Index("lease_state", "state", "expires_at"),
+    Index("lease_asked", "asked_at"),
+    **MARIADB,
+)

@@ -15,8 +15,12 @@ if TYPE_CHECKING:
     from essaim.model.stacks import Site
     from essaim.remote.keyring import Keyring
     from essaim.remote.ssh import Remote
+    from essaim.store.fleet import Fleet
+    from essaim.store.leases import Leases
     from essaim.store.logs import CommandLogs
+    from essaim.store.people import People
     from essaim.store.stacks import Stacks
+    from essaim.workflows.lending import Lending
 
 
 class Services(Protocol):
@@ -39,6 +43,18 @@ class Services(Protocol):
         """What commands printed."""
 
     @property
+    def people(self) -> People:
+        """People and their sessions."""
+
+    @property
+    def fleet(self) -> Fleet:
+        """Nodes."""
+
+    @property
+    def leases(self) -> Leases:
+        """Leases and the queue."""
+
+    @property
     def keyring(self) -> Keyring:
         """SSH keys."""
 
@@ -49,6 +65,10 @@ class Services(Protocol):
     @property
     def remote(self) -> Remote:
         """SSH connections."""
+
+    @property
+    def lending(self) -> Lending:
+        """What leases need."""
 
     @property
     def engine(self) -> Engine:

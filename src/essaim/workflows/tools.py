@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from essaim.remote.ssh import Remote
     from essaim.store.logs import CommandLogs
     from essaim.store.stacks import Stacks
+    from essaim.workflows.lending import Lending
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class Tools:
         keyring: Keyring,
         stacks: Stacks,
         logs: CommandLogs,
+        lending: Lending | None = None,
     ) -> None:
         self.driver = driver
         self.images = images
@@ -60,6 +62,7 @@ class Tools:
         self.keyring = keyring
         self.stacks = stacks
         self.logs = logs
+        self.lending = lending
         # Plans never change once stored, and every run of an apply asks for the same one.
         self.work = functools.lru_cache(maxsize=8)(self._work)
         self._given: dict[tuple[Any, ...], Given] = {}

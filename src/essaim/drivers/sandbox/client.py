@@ -66,16 +66,14 @@ def ask(layout: Layout, op: str, **values: object) -> tuple[dict[str, Any], list
     return answer, fds
 
 
-def ask_or_start(layout: Layout, op: str, **values: object) -> None:
+def ask_or_start(layout: Layout, op: str, **values: object) -> tuple[dict[str, Any], list[int]]:
     """Ask the keeper, after starting one when none runs; GoneError when there is no such stack."""
     try:
-        ask(layout, op, **values)
+        return ask(layout, op, **values)
     except GoneError:
         start(layout)
-    else:
-        return
     try:
-        ask(layout, op, **values)
+        return ask(layout, op, **values)
     except GoneError as error:
         raise TransientError(
             f"sandbox {layout.root.name}: the keeper ended at once", hint=f"see {layout.log}"

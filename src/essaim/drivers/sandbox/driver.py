@@ -171,6 +171,11 @@ class Sandbox:
             raise TransientError(f"{name} is off", hint="start it first") from error
         return socket.socket(fileno=fds[0])
 
+    def listen(self, stack: str, port: int) -> socket.socket:
+        """Return a socket listening on the stack's first address, where its machines reach it."""
+        _, fds = client.ask_or_start(self._layout(stack), "listen", port=port)
+        return socket.socket(fileno=fds[0])
+
     def proxy_command(self, name: MachineName) -> list[str]:
         """Give an OpenSSH ProxyCommand (with ProxyUseFdpass) that reaches the machine's port 22."""
         directory = str(self._layout(name.stack).root)

@@ -145,6 +145,8 @@ class Keeper:
             return {"machines": [self._hands.describe(kept) for kept in self._sorted()]}, None
         if op == "dial":
             return {}, (yield from self._hands.dial(self._known(request), request["port"]))
+        if op == "listen":
+            return {}, self._offer(request["port"])
         if op == "create":
             self._create(Definition(**request["machine"]), request["seed"])
         elif op == "close":
@@ -152,6 +154,18 @@ class Keeper:
         else:
             yield from self._change(op, request)
         return {}, None
+
+    def _offer(self, port: int) -> socket.socket:
+        """Listen where machines can connect, for whoever asked: they serve what comes in."""
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((self._hands.network["gateway"], port))
+            listener.listen(1024)
+        except BaseException:
+            listener.close()
+            raise
+        return listener
 
     def _change(self, op: str, request: dict[str, Any]) -> Task:
         if op == "start":

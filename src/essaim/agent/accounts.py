@@ -1,0 +1,251 @@
+"""Ephemeral accounts on this machine: made, listed, removed, and proven to be gone."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import grp
+import os
+import pwd
+import re
+import stat
+import time
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from essaim.agent.belongings import FIRST_UID, LAST_UID, Belongings, processes, taken_uids
+from essaim.agent.common import NOTICES, SHELL, Trouble, remove_file, tool, write_file
+from essaim.agent.homes import home_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+ACCOUNT = re.compile(r"l-[a-z0-9]{4,24}")
+LOCKS = "/run/essaim-helper.lock"
+DAY = 86400
+LIMITS = {"processes": "nproc", "memory_mib": "data", "open_files": "nofile"}
+_UNTIL = re.compile(r"essaim lease until ([0-9]+)")
+
+
+@contextlib.contextmanager
+def held(name: str) -> Iterator[None]:
+    """Keep others from working on the same account; the empty name is for all accounts."""
+    fd = os.open(LOCKS, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        # One byte of one file for each account: no lock file is left behind.
+        fcntl.lockf(fd, fcntl.LOCK_EX, 1, zlib.crc32(name.encode()))
+        yield
+    finally:
+        os.close(fd)
+
+
+def entry_of(account: str) -> pwd.struct_passwd | None:
+    """Look an account up; one of that name that Essaim has not made is never touched."""
+    try:
+        entry = pwd.getpwnam(account)
+    except KeyError:
+        return None
+    if not FIRST_UID <= entry.pw_uid <= LAST_UID:
+        raise Trouble(f"{account} has uid {entry.pw_uid}: Essaim did not make it and leaves it")
+    return entry
+
+
+def known_accounts() -> list[pwd.struct_passwd]:
+    """List the ephemeral accounts there are."""
+    return [
+        entry
+        for entry in pwd.getpwall()
+        if ACCOUNT.fullmatch(entry.pw_name) and FIRST_UID <= entry.pw_uid <= LAST_UID
+    ]
+
+
+def expiry_of(entry: pwd.struct_passwd) -> int:
+    """Say when an account expires, in seconds since 1970; an account that does not say, at once."""
+    found = _UNTIL.fullmatch(entry.pw_gecos)
+    return int(found.group(1)) if found else 0
+
+
+def listed() -> list[dict[str, Any]]:
+    """Describe the ephemeral accounts there are."""
+    return [
+        {
+            "account": entry.pw_name,
+            "uid": entry.pw_uid,
+            "processes": len(processes(lambda uid, own=entry.pw_uid: uid == own)),  # type: ignore[misc]
+            "expires_at": expiry_of(entry),
+        }
+        for entry in known_accounts()
+    ]
+
+
+def make_account(account: str, keys: list[str], expires_at: int, limits: Mapping[str, int]) -> int:
+    """Make an account, or make one that is there as it should be; gives its uid."""
+    # A day later than the hour: the system knows only days, and `reap` is exact.
+    last_day = time.strftime("%Y-%m-%d", time.gmtime((expires_at // DAY + 1) * DAY))
+    words = ["-c", f"essaim lease until {expires_at}", "-e", last_day]
+    words += ["-p", "*", "-s", str(SHELL), "-d", home_of(account)]
+    with held(account):
+        there = entry_of(account)
+        _write_limits(account, limits)
+        if there is None:
+            _add(account, words)
+        else:
+            tool("usermod", *words, "-G", "", account)
+        entry = pwd.getpwnam(account)
+        _open_home(entry)
+        _give_keys(entry, keys)
+    return entry.pw_uid
+
+
+def _add(account: str, words: list[str]) -> None:
+    with held(""):
+        taken = taken_uids()
+        free = next((uid for uid in range(FIRST_UID, LAST_UID + 1) if uid not in taken), None)
+        if free is None:
+            raise Trouble("this machine has no uid left for another account: remove some")
+        with contextlib.suppress(KeyError):
+            grp.getgrnam(account)
+            tool("groupdel", account)  # an interrupted `useradd` left it
+        tool("rm", "-rf", "--one-file-system", "--", home_of(account))
+        tool("groupadd", "-g", str(free), account)
+        tool("useradd", "-g", str(free), "-u", str(free), "-m", *words, account)
+
+
+def _write_limits(account: str, limits: Mapping[str, int]) -> None:
+    lines = ["# Made by Essaim; goes with the account.", f"{account} - core 0"]
+    for name, item in LIMITS.items():
+        if limits.get(name):
+            value = limits[name] * 1024 if name == "memory_mib" else limits[name]
+            lines.append(f"{account} - {item} {value}")
+    path = _limits_file(account)
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    write_file(path, "\n".join(lines) + "\n", 0o644)
+
+
+def _limits_file(account: str) -> Path:
+    return Path("/etc/security/limits.d", f"essaim-{account}.conf")
+
+
+def _open_home(entry: pwd.struct_passwd) -> None:
+    path = entry.pw_dir
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, 0o700)  # noqa: PTH102 - as the lines below, which pathlib cannot do
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        os.fchown(fd, entry.pw_uid, entry.pw_gid)
+        os.fchmod(fd, 0o700)
+    finally:
+        os.close(fd)
+
+
+def _give_keys(entry: pwd.struct_passwd, keys: list[str]) -> None:
+    """Write the keys where root owns file and folder; what the account put there instead goes."""
+    folder = os.path.join(entry.pw_dir, ".ssh")  # noqa: PTH118 - see above
+    with contextlib.suppress(FileNotFoundError):
+        found = os.lstat(folder)
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != 0:
+            tool("rm", "-rf", "--one-file-system", "--", folder)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder, 0o755)  # noqa: PTH102 - see above
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        if os.fstat(fd).st_uid != 0:
+            raise Trouble(f"{entry.pw_name} keeps replacing its .ssh folder", again=True)
+        os.fchown(fd, 0, 0)
+        os.fchmod(fd, 0o755)
+        # Root's folder: through its descriptor nobody can lead us elsewhere.
+        write_file(
+            Path(f"/proc/self/fd/{fd}/authorized_keys"), "".join(f"{k}\n" for k in keys), 0o644
+        )
+    finally:
+        os.close(fd)
+
+
+def remove_account(account: str, *, due: bool = False) -> bool:
+    """Remove an account with everything it has; also what vanished accounts have left.
+
+    With `due` only if its time is over: False when it is not.
+    """
+    with held(account):
+        entry = entry_of(account)
+        # Asked again now that nobody else can extend it.
+        if due and (entry is None or expiry_of(entry) > time.time()):
+            return False
+        if entry is not None:
+            # No new login: the account has long expired, and its keys are gone.
+            tool("usermod", "-e", "1970-01-02", account)
+            tool("rm", "-rf", "--one-file-system", "--", os.path.join(entry.pw_dir, ".ssh"))  # noqa: PTH118
+        sweep(account)
+        if entry is not None:
+            tool("userdel", "-f", account, allow=(0, 6))
+        with contextlib.suppress(KeyError):
+            if FIRST_UID <= grp.getgrnam(account).gr_gid <= LAST_UID:
+                tool("groupdel", account)
+    return True
+
+
+def sweep(account: str) -> None:
+    """Remove all that an account has on this machine, and what vanished ones have left."""
+    things = _belongings(account)
+    _leave_systemd(account)
+    things.end_processes()
+    things.remove_jobs(account)
+    things.end_processes()  # what a job has started meanwhile
+    things.remove_ipc()
+    for path in _named(account):
+        tool("rm", "-rf", "--one-file-system", "--", str(path), allow=(0, 1))
+    things.remove_files()
+
+
+def proof(account: str, others: list[str]) -> list[str]:
+    """Name everything that is left of an account and of accounts nobody knows."""
+    found = [
+        f"account {entry.pw_name}" for entry in known_accounts() if entry.pw_name not in others
+    ]
+    with contextlib.suppress(KeyError):
+        if account:
+            grp.getgrnam(account)
+            found.append(f"group {account}")
+    found += [f"file {path}" for path in _named(account) if os.path.lexists(str(path))]
+    spared = {entry.pw_uid for entry in known_accounts() if entry.pw_name in others}
+    for line in Belongings(spared).left():
+        if line not in found:
+            found.append(line)
+    return found
+
+
+def _belongings(account: str) -> Belongings:
+    """Mean all uids of the range but those of others, who are alive."""
+    return Belongings({entry.pw_uid for entry in pwd.getpwall() if entry.pw_name != account})
+
+
+def _named(account: str) -> list[Path]:
+    """List the places that are an account's by their name, whoever owns them."""
+    if not account:
+        return []
+    places = "/home /var/mail /var/spool/mail /var/spool/cron/crontabs /var/lib/systemd/linger"
+    places += f" /run/sudo/ts /var/lib/sudo/lectured /var/lib/sudo/ts {NOTICES}"
+    return [_limits_file(account), *(Path(place, account) for place in places.split())]
+
+
+def _leave_systemd(account: str) -> None:
+    """Let systemd end its own part, where there is one."""
+    if not os.path.isdir("/run/systemd/system"):  # noqa: PTH112 - pathlib has nothing to add
+        return
+    with contextlib.suppress(Trouble):
+        tool("loginctl", "disable-linger", account, allow=(0, 1))
+        tool("loginctl", "terminate-user", account, allow=(0, 1))
+
+
+def put_notice(account: str, text: str) -> None:
+    """Leave a message that the account sees when it logs in; an empty one takes it back."""
+    entry = entry_of(account)
+    if entry is None:
+        raise Trouble(f"there is no account {account} on this machine")
+    if not text.strip():
+        remove_file(NOTICES / account)
+        return
+    NOTICES.mkdir(mode=0o755, exist_ok=True)
+    shown = "".join(letter for letter in text if letter.isprintable() or letter in "\n\t")
+    write_file(NOTICES / account, shown.rstrip() + "\n", 0o640, gid=entry.pw_gid)

@@ -1,0 +1,150 @@
+"""The Essaim agent: lets a machine be rented.
+
+Joining takes root once, to make a service account and the helper that makes leased accounts:
+
+    sudo python3 agent.py join --server https://essaim.example.org --token TOKEN
+
+From then on the agent runs as `essaim`, and the only thing it may do as root is the helper.
+Take everything away again, leased accounts included, with `sudo python3 agent.py uninstall`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pwd
+import sys
+import time
+from pathlib import Path
+
+from essaim.agent.accounts import expiry_of, known_accounts
+from essaim.agent.common import SERVICE, STATE, Trouble, as_user, drop_to, tool
+from essaim.agent.helper import VERBS, run_helper
+from essaim.agent.loop import Agent, register, say
+from essaim.agent.server import State
+from essaim.agent.setup import UNIT, install, installed, systemd_runs, uninstall
+
+
+def _label(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise argparse.ArgumentTypeError(f"{text!r} is no label: say NAME=VALUE")
+    return name, value
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="agent.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    join = commands.add_parser("join", help="announce this machine to a server, and run")
+    join.add_argument("--server", required=True, help="the server's address: https://NAME[:PORT]")
+    join.add_argument(
+        "--token",
+        default=os.environ.get("ESSAIM_TOKEN", ""),
+        help="what `essaim nodes enrol` printed; `-` reads it from standard input, so that nobody "
+        "sees it in the process list; default: the variable ESSAIM_TOKEN",
+    )
+    join.add_argument("--name", default="", help="what to call this machine; default: host name")
+    join.add_argument("--site", default="", help="where it is, for those who rent by place")
+    join.add_argument("--label", type=_label, action="append", default=[], metavar="NAME=VALUE")
+    join.add_argument("--address", default="", help="where the server reaches our SSH server")
+    join.add_argument("--port", type=int, default=22, help="of our SSH server")
+    join.add_argument(
+        "--tunnel", action="store_true", help="nothing gets in: keep a connection to the gateway"
+    )
+    join.add_argument("--ca", default="", help="believe servers signed by this CA (a PEM file)")
+    join.add_argument("--insecure", action="store_true", help="allow http to another machine")
+    join.add_argument("--no-run", action="store_true", help="only register")
+    run = commands.add_parser("run", help="go on as the node this machine has joined as")
+    status = commands.add_parser("status", help="say who this machine is and how its beats go")
+    for command in (join, run, status):
+        command.add_argument("--state", type=Path, default=STATE, help=argparse.SUPPRESS)
+    setup = commands.add_parser("install", help="make the service account and helper (root)")
+    setup.add_argument("--key", default="", help="let the holder of this SSH key in at once")
+    setup.add_argument(
+        "--playbooks", action="store_true", help="let the server run Ansible here, as root"
+    )
+    gone = commands.add_parser("uninstall", help="remove all of it, leased accounts too (root)")
+    gone.add_argument("--keep-log", action="store_true", help="leave the helper's log")
+    helper = commands.add_parser("helper", help="one privileged verb, JSON in and out (root)")
+    helper.add_argument("verb", choices=sorted(VERBS))
+    return parser
+
+
+def _join(asked: argparse.Namespace) -> None:
+    token = sys.stdin.readline().strip() if asked.token == "-" else asked.token  # noqa: S105
+    if not token:
+        raise Trouble("joining takes a token: --token TOKEN, as `essaim nodes enrol` printed it")
+    # Read now: the service account may not be able to.
+    ca = Path(asked.ca).read_text(encoding="ascii") if asked.ca else ""
+    state = State(asked.state)
+    root = os.geteuid() == 0 and asked.state == STATE
+    if root and not installed():
+        install()
+    if root:
+        # Nothing but the helper needs to be root, least of all what talks to the network.
+        entry = pwd.getpwnam(SERVICE)
+        as_user(entry.pw_uid, entry.pw_gid, lambda: register(asked, token, ca, state))
+    else:
+        register(asked, token, ca, state)
+    if asked.no_run:
+        return
+    if root and systemd_runs():
+        tool("systemctl", "restart", UNIT.name)
+        say(f"the agent runs as {UNIT.name}")
+        return
+    _run(asked)
+
+
+def _run(asked: argparse.Namespace) -> None:
+    if os.geteuid() == 0 and asked.state == STATE:
+        entry = pwd.getpwnam(SERVICE)
+        drop_to(entry.pw_uid, entry.pw_gid)
+        os.environ["HOME"] = entry.pw_dir
+        os.chdir(entry.pw_dir)
+    os.umask(0o077)
+    Agent(State(asked.state)).run()
+
+
+def _status(asked: argparse.Namespace) -> None:
+    state = State(asked.state)
+    kept = state.read()
+    say(f"node {kept['id']} of {kept['server']}" + (" (tunnel)" if kept["tunnel"] else ""))
+    try:
+        last = json.loads(state.last.read_text())
+    except (OSError, ValueError):
+        say("it has not beaten yet: agent.py run")
+    else:
+        how = "was answered" if last["ok"] else f"failed: {last['error']}"
+        say(f"its last beat, {time.time() - last['at']:.0f} s ago, {how}")
+    for entry in known_accounts():
+        say(f"leased: {entry.pw_name}, for {expiry_of(entry) - time.time():.0f} s more")
+
+
+def main(words: list[str] | None = None) -> int:
+    """Do what the command line says; gives the exit code."""
+    asked = _parser().parse_args(words)
+    if asked.command == "helper":
+        return run_helper(asked.verb)
+    try:
+        if asked.command == "install":
+            install(key=asked.key, playbooks=asked.playbooks)
+        elif asked.command == "uninstall":
+            uninstall(keep_log=asked.keep_log)
+        else:
+            {"join": _join, "run": _run, "status": _status}[asked.command](asked)
+    except Trouble as exc:
+        sys.stderr.write(f"agent.py: {exc}\n")
+        return exc.code
+    except KeyboardInterrupt:
+        return 130
+    except OSError as exc:
+        sys.stderr.write(f"agent.py: {exc}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,197 @@
+"""The privileged helper: one verb, a JSON object in, a JSON object out, a line in the log."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import time
+from typing import Any
+
+from essaim.agent.accounts import (
+    ACCOUNT,
+    LIMITS,
+    entry_of,
+    expiry_of,
+    known_accounts,
+    listed,
+    make_account,
+    proof,
+    put_notice,
+    remove_account,
+    sweep,
+)
+from essaim.agent.common import HELPER_LOG, SAFE_PATH, Trouble, as_user
+from essaim.agent.homes import Outlet, home_of, pack, unpack
+
+#: Bytes a request may have; what is restored comes after it.
+LONGEST_REQUEST = 1 << 20
+LONGEST_LOG = 4 << 20
+_KEY = re.compile(
+    r"((?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]{2,60}) ([A-Za-z0-9+/]{16,16384}={0,3})(?: .*)?"
+)
+_MOST = 1 << 40
+
+
+def asked_account(request: dict[str, Any]) -> str:
+    """Give the account a request is about; nothing else passes that could name something."""
+    account = request.get("account")
+    if not isinstance(account, str) or not ACCOUNT.fullmatch(account):
+        raise Trouble("account must be l- and 4 to 24 letters a-z or digits; this one is refused")
+    return account
+
+
+def _asked_number(request: dict[str, Any], name: str) -> int:
+    value = request.get(name)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < _MOST:
+        raise Trouble(f"{name} must be a number, at least 0")
+    return int(value)
+
+
+def _asked_keys(request: dict[str, Any]) -> list[str]:
+    keys = request.get("keys")
+    if not isinstance(keys, list) or not keys:
+        raise Trouble("keys must be a list of public keys, at least one")
+    found = [_KEY.fullmatch(key.strip()) if isinstance(key, str) else None for key in keys]
+    if not all(found):
+        # Options such as command= would let a key do more, or less, than it says.
+        raise Trouble("each key must be one line such as `ssh-ed25519 AAAA…`, without options")
+    return [f"{key.group(1)} {key.group(2)}" for key in found if key]
+
+
+def _create(request: dict[str, Any]) -> dict[str, Any]:
+    account, keys = asked_account(request), _asked_keys(request)
+    given = request.get("limits") or {}
+    if not isinstance(given, dict) or not set(given) <= set(LIMITS):
+        raise Trouble(f"limits may have {', '.join(LIMITS)} and nothing else")
+    limits = {name: _asked_number(given, name) for name in given}
+    return {"uid": make_account(account, keys, _asked_number(request, "expires_at"), limits)}
+
+
+def _remove(request: dict[str, Any]) -> dict[str, Any]:
+    remove_account(asked_account(request))
+    return {}
+
+
+def _verify(request: dict[str, Any]) -> dict[str, Any]:
+    others = request.get("others") or []
+    found = proof(asked_account(request), [str(name) for name in others])
+    return {"clean": not found, "found": found}
+
+
+def _list(_request: dict[str, Any]) -> dict[str, Any]:
+    return {"accounts": listed()}
+
+
+def _clean(_request: dict[str, Any]) -> dict[str, Any]:
+    accounts = [entry.pw_name for entry in known_accounts()]
+    for account in accounts:
+        remove_account(account)
+    if not accounts:
+        sweep("")
+    found = proof("", [])
+    return {"clean": not found, "found": found, "removed": accounts}
+
+
+def _reap(_request: dict[str, Any]) -> dict[str, Any]:
+    due = [entry.pw_name for entry in known_accounts() if expiry_of(entry) <= time.time()]
+    return {"removed": [account for account in due if remove_account(account, due=True)]}
+
+
+def _message(request: dict[str, Any]) -> dict[str, Any]:
+    text = request.get("text")
+    if not isinstance(text, str):
+        raise Trouble("text must be the message to show")
+    put_notice(asked_account(request), text)
+    return {}
+
+
+def _save(request: dict[str, Any]) -> None:
+    account, most = asked_account(request), _asked_number(request, "most_mib") << 20
+    entry = entry_of(account)
+    if entry is None:
+        raise Trouble(f"there is no account {account} on this machine")
+    outlet = Outlet(sys.stdout.buffer, text=bool(request.get("base64")))
+    as_user(entry.pw_uid, entry.pw_gid, lambda: pack(home_of(account), most, outlet))
+
+
+def _restore(request: dict[str, Any]) -> dict[str, Any]:
+    account = asked_account(request)
+    entry = entry_of(account)
+    if entry is None:
+        raise Trouble(f"there is no account {account} on this machine")
+    counts: dict[str, Any] = as_user(
+        entry.pw_uid, entry.pw_gid, lambda: unpack(sys.stdin.buffer, home_of(account))
+    )
+    return counts
+
+
+VERBS = {
+    "create": _create,
+    "remove": _remove,
+    "verify": _verify,
+    "list": _list,
+    "clean": _clean,
+    "reap": _reap,
+    "message": _message,
+    "save": _save,
+    "restore": _restore,
+}
+
+
+def run_helper(verb: str) -> int:
+    """Do one verb as root; gives the exit code."""
+    os.umask(0o022)
+    os.environ.clear()
+    os.environ["PATH"] = SAFE_PATH
+    began = time.time()
+    request: dict[str, Any] = {}
+    answer: dict[str, Any] | None
+    try:
+        request = _read_request()
+        answer = VERBS[verb](request)
+        if answer is not None:
+            answer = {"ok": True, **answer}
+    except Trouble as exc:
+        answer = {"ok": False, "error": str(exc), "again": exc.again}
+    except (OSError, ValueError, KeyError) as exc:
+        answer = {"ok": False, "error": f"{verb} failed: {exc}", "again": True}
+    ok = answer is None or bool(answer["ok"])
+    _log(verb, request, began, ok=ok)
+    if verb == "save" and answer is not None:
+        sys.stderr.write(answer["error"] + "\n")
+    elif answer is not None:
+        sys.stdout.write(json.dumps(answer) + "\n")
+    return 0 if ok else 1
+
+
+def _read_request() -> dict[str, Any]:
+    if os.geteuid() != 0:
+        raise Trouble("the helper must be run by root: sudo -n /usr/local/lib/essaim/helper")
+    line = sys.stdin.buffer.readline(LONGEST_REQUEST + 1)
+    if len(line) > LONGEST_REQUEST:
+        raise Trouble(f"a request has at most {LONGEST_REQUEST} bytes")
+    try:
+        request = json.loads(line or b"{}")
+    except ValueError as exc:
+        raise Trouble("a request is one JSON object on one line of standard input") from exc
+    if not isinstance(request, dict):
+        raise Trouble("a request is one JSON object on one line of standard input")
+    return request
+
+
+def _log(verb: str, request: dict[str, Any], began: float, *, ok: bool) -> None:
+    """Keep who was dealt with and when; never what was in the request."""
+    account = request.get("account")
+    known = isinstance(account, str) and ACCOUNT.fullmatch(account)
+    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began))
+    line = f"{when} {verb} {account if known else '-'} {'ok' if ok else 'failed'}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+    try:
+        if HELPER_LOG.exists() and HELPER_LOG.stat().st_size > LONGEST_LOG:
+            HELPER_LOG.replace(f"{HELPER_LOG}.1")
+        with os.fdopen(os.open(str(HELPER_LOG), flags, 0o600), "a") as log:
+            log.write(f"{line} {time.time() - began:.2f}s\n")
+    except OSError as exc:
+        sys.stderr.write(f"the log {HELPER_LOG} cannot be written: {exc}\n")

@@ -1,0 +1,221 @@
+"""The life of an agent: beat, end leases that are over, keep the tunnel; until told to stop."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from essaim.agent.common import HELPER, Trouble, tool, write_file
+from essaim.agent.server import RefusedError, Server, State, beat_of, describe_node
+
+if TYPE_CHECKING:
+    import argparse
+
+INTERVAL = 30.0
+REAP_EVERY = 60.0
+LONGEST_PAUSE = 120.0
+
+
+def say(sentence: str) -> None:
+    """Tell whoever reads our output."""
+    sys.stdout.write(f"{sentence}\n")
+    sys.stdout.flush()
+
+
+def register(asked: argparse.Namespace, token: str, ca: str, state: State) -> None:
+    """Announce this machine with an enrolment token, and keep what it is given."""
+    server = Server(asked.server, ca=ca, insecure=asked.insecure)
+    told = describe_node(
+        address=asked.address,
+        port=asked.port,
+        tunnel=asked.tunnel,
+        server=server.address,
+        labels=dict(asked.label),
+    )
+    state.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    told.update(token=token, name=asked.name or os.uname().nodename, site=asked.site)
+    told["tunnel_key"] = _tunnel_key(state) if asked.tunnel else ""
+    given = server.post("/api/workers/register", told)
+    if not given.get("node_id") or not given.get("credential"):
+        raise Trouble(f"{server.address} let us in without a name or a credential: is it Essaim?")
+    kept = {
+        "id": given["node_id"],
+        "credential": given["credential"],
+        "server": server.address,
+        "server_public_key": given.get("server_public_key", ""),
+        "gateway": given.get("gateway") or {},
+        "interval": float(given.get("interval") or INTERVAL),
+        "port": asked.port,
+        "tunnel": bool(asked.tunnel or given.get("tunnel")),
+        "ca": ca,
+        "insecure": asked.insecure,
+    }
+    if kept["tunnel"] and not told["tunnel_key"]:
+        _tunnel_key(state)
+    state.write(kept)
+    say(f"joined {server.address} as {kept['id']}")
+
+
+def _tunnel_key(state: State) -> str:
+    if not state.tunnel_key.exists():
+        tool(
+            "ssh-keygen",
+            "-q",
+            "-t",
+            "ed25519",
+            "-N",
+            "",
+            "-C",
+            "essaim",
+            "-f",
+            str(state.tunnel_key),
+        )
+    return " ".join(Path(f"{state.tunnel_key}.pub").read_text().split()[:2])
+
+
+class Agent:
+    """One running agent."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._kept = state.read()
+        self._server = Server(
+            self._kept["server"],
+            ca=self._kept.get("ca", ""),
+            insecure=self._kept.get("insecure", False),
+        )
+        self._stop = threading.Event()
+        self._seq = 0
+        self._failures = 0
+        self._reaper: subprocess.Popen[bytes] | None = None
+        self._tunnel: Tunnel | None = Tunnel(state, self._kept) if self._kept["tunnel"] else None
+
+    def run(self) -> None:
+        """Live until a signal; Trouble when the server refuses us."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self._stop.set())
+        say(f"{self._kept['id']} beats to {self._kept['server']}")
+        beat_at = reap_at = 0.0
+        try:
+            while not self._stop.is_set():
+                now = time.monotonic()
+                if now >= reap_at:
+                    self._reap()
+                    reap_at = now + REAP_EVERY
+                if self._tunnel:
+                    self._tunnel.keep(now)
+                if now >= beat_at:
+                    beat_at = time.monotonic() + self._beat()
+                wake = min(beat_at, reap_at, now + 2.0 if self._tunnel else beat_at)
+                self._stop.wait(max(0.0, wake - time.monotonic()))
+        finally:
+            if self._tunnel:
+                self._tunnel.end()
+        say("stopped")
+
+    def _beat(self) -> float:
+        """Beat once; gives the seconds until the next one."""
+        beat = beat_of(self._seq)
+        self._seq = beat["seq"]
+        try:
+            self._server.post("/api/workers/heartbeat", beat, self._kept["credential"])
+        except RefusedError as exc:
+            self._state.note(ok=False, error=str(exc))
+            raise RefusedError(
+                f"{exc}.  This agent stops: join again with a new token", code=exc.code
+            ) from exc
+        except Trouble as exc:
+            self._failures += 1
+            pause = pause_after(self._failures, self._kept["interval"])
+            say(f"{exc}; trying again in {pause:.1f} s")
+            self._state.note(ok=False, error=str(exc))
+            return pause
+        if self._failures:
+            say(f"{self._kept['server']} answers again after {self._failures} failed beats")
+        self._failures = 0
+        self._state.note(ok=True)
+        # Many agents are started at once, and must not beat at once for ever.
+        return float(self._kept["interval"]) * random.uniform(0.8, 1.0)  # noqa: S311 - no secret
+
+    def _reap(self) -> None:
+        """End leases that are over, also while the server is out of reach; does not wait."""
+        if self._reaper is not None and self._reaper.poll() is None:
+            return
+        if HELPER.exists():
+            with contextlib.suppress(OSError):
+                self._reaper = subprocess.Popen(
+                    ["sudo", "-n", str(HELPER), "reap"],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                )
+
+
+def pause_after(failures: int, interval: float) -> float:
+    """Say how long to wait after that many failed beats: longer each time, never the same."""
+    longest = min(LONGEST_PAUSE, interval * (1 << min(failures - 1, 10)))
+    return longest * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+
+
+class Tunnel:
+    """A connection to the gateway through which it reaches this machine's SSH server."""
+
+    def __init__(self, state: State, kept: dict[str, Any]) -> None:
+        gateway = kept["gateway"]
+        if not gateway.get("host") or not gateway.get("host_key"):
+            raise Trouble("the server named no gateway, and this machine needs a tunnel to one")
+        host, port = gateway["host"], int(gateway.get("port") or 22)
+        key = " ".join(gateway["host_key"].split()[:2])
+        write_file(state.known_hosts, f"essaim-gateway {key}\n", 0o600)
+        options = {
+            "BatchMode": "yes",
+            "ExitOnForwardFailure": "yes",
+            "ServerAliveInterval": "10",
+            "ServerAliveCountMax": "3",
+            "ConnectTimeout": "15",
+            "IdentitiesOnly": "yes",
+            "StrictHostKeyChecking": "yes",
+            "UserKnownHostsFile": str(state.known_hosts),
+            "GlobalKnownHostsFile": "/dev/null",
+            "HostKeyAlias": "essaim-gateway",
+        }
+        self._words = ["ssh", "-N", "-T", "-F", "/dev/null", "-i", str(state.tunnel_key)]
+        for name, value in options.items():
+            self._words += ["-o", f"{name}={value}"]
+        self._words += ["-R", f"0:127.0.0.1:{kept['port']}", "-p", str(port)]
+        self._words += ["-l", f"node-{kept['id']}", host]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._failures = 0
+        self._again_at = 0.0
+        self._began = 0.0
+
+    def keep(self, now: float) -> None:
+        """Start it when it is not there; not more often than is polite."""
+        if self._process is not None:
+            code = self._process.poll()
+            if code is None:
+                return
+            lasted = now - self._began
+            self._failures = 1 if lasted > LONGEST_PAUSE else self._failures + 1
+            self._again_at = now + pause_after(self._failures, 1.0)
+            self._process = None
+            say(f"the tunnel ended after {lasted:.0f} s (ssh exited {code}); making it again")
+        if now >= self._again_at:
+            self._began = now
+            self._process = subprocess.Popen(
+                self._words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+            )
+
+    def end(self) -> None:
+        """Close it."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(5)

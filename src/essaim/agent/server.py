@@ -1,0 +1,234 @@
+"""What the agent tells the server and hears from it, and what it keeps between its lives."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import json
+import os
+import pwd
+import re
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from essaim.agent.common import AGENT_VERSION, Trouble, write_file
+
+if TYPE_CHECKING:
+    import ssl
+    from urllib.error import HTTPError
+
+REFUSED = 3  #: the exit code after which starting again is of no use
+ANSWER_WITHIN = 15.0
+LONGEST_ANSWER = 1 << 20
+HTTP_UNAUTHORISED = 401
+_LEASED = re.compile(r"l-[a-z0-9]{4,24}")
+
+
+class RefusedError(Trouble):
+    """The server does not know this agent, or not any more."""
+
+
+class Server:
+    """The control plane as an agent sees it.  Only a verified one is believed.
+
+    `ca` is the text of certificates to trust instead of the system's.
+    """
+
+    def __init__(self, address: str, *, ca: str = "", insecure: bool = False) -> None:
+        self.address = address.rstrip("/")
+        url = urlsplit(self.address)
+        if url.scheme not in {"http", "https"} or not url.hostname:
+            raise Trouble(f"{address} is no server: say https://NAME or https://NAME:PORT")
+        if url.scheme == "http" and not _loopback(url.hostname):
+            if not insecure:
+                raise Trouble(
+                    f"{address} would carry the credential in the clear: use https, "
+                    "or --insecure where nobody can listen"
+                )
+            sys.stderr.write(
+                f"WARNING: whoever can listen on the way to {address} can pose as us\n"
+            )
+        from urllib import request as web  # noqa: PLC0415 - heavy, and no helper needs it
+
+        # No handler for redirects: a credential goes to the server it was given by, and no other.
+        self._opener = web.OpenerDirector()
+        self._opener.add_handler(web.HTTPDefaultErrorHandler())
+        self._opener.add_handler(web.HTTPErrorProcessor())
+        if url.scheme == "http":
+            self._opener.add_handler(web.HTTPHandler())
+        else:
+            self._opener.add_handler(web.ProxyHandler())
+            self._opener.add_handler(web.HTTPSHandler(context=_trust(ca)))
+
+    def post(self, path: str, body: dict[str, Any], credential: str = "") -> dict[str, Any]:
+        """Send a JSON object and give the answer; Trouble says what the server said."""
+        from http.client import HTTPException  # noqa: PLC0415 - heavy, and no helper needs it
+        from urllib import error  # noqa: PLC0415
+        from urllib import request as web  # noqa: PLC0415
+
+        headers = {"Content-Type": "application/json", "User-Agent": f"essaim/{AGENT_VERSION}"}
+        if credential:
+            headers["Authorization"] = f"Bearer {credential}"
+        request = web.Request(  # noqa: S310 - the scheme was checked
+            self.address + path, json.dumps(body).encode(), headers
+        )
+        try:
+            with self._opener.open(request, timeout=ANSWER_WITHIN) as response:
+                answer = json.loads(response.read(LONGEST_ANSWER) or b"{}")
+        except error.HTTPError as exc:
+            with exc:
+                raise _refusal(self.address, exc) from exc
+        except (OSError, ValueError, HTTPException) as exc:
+            reason = getattr(exc, "reason", exc)
+            raise Trouble(f"{self.address} does not answer: {reason}", again=True) from exc
+        if not isinstance(answer, dict):
+            raise Trouble(f"{self.address} answers, but not as Essaim does", again=True)
+        return answer
+
+
+def _trust(ca: str) -> ssl.SSLContext:
+    import ssl  # noqa: PLC0415 - heavy, and the helper never needs it
+
+    try:
+        return ssl.create_default_context(cadata=ca or None)
+    except (OSError, ValueError) as exc:
+        raise Trouble(f"what --ca named holds no certificates: {exc}") from exc
+
+
+def _refusal(address: str, error: HTTPError) -> Trouble:
+    said = error.reason
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        problem = json.loads(error.read(LONGEST_ANSWER))
+        said = problem.get("detail") or problem.get("title") or said
+    if error.code == HTTP_UNAUTHORISED:
+        return RefusedError(f"{address} refuses us: {said}", code=REFUSED)
+    return Trouble(f"{address} answers {error.code}: {said}", again=error.code >= 500)  # noqa: PLR2004
+
+
+def _loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def describe_node(
+    *, address: str, port: int, tunnel: bool, server: str, labels: dict[str, str]
+) -> dict[str, Any]:
+    """Describe this machine as it is announced."""
+    told = {
+        "cores": len(os.sched_getaffinity(0)),
+        "memory": _memory(),
+        "labels": labels,
+        "port": port,
+        "host_key": _host_key(port),
+        "tunnel": tunnel,
+        "agent_version": AGENT_VERSION,
+    }
+    if not tunnel:
+        told["address"] = address or _own_address(server)
+    return told
+
+
+def beat_of(last: int) -> dict[str, Any]:
+    """Describe how this machine is now; `seq` grows as long as it is not booted anew."""
+    # Time since boot grows also while no agent runs, so nothing needs to be remembered.
+    since = int(time.clock_gettime(time.CLOCK_BOOTTIME) * 1000)
+    return {
+        "load": round(os.getloadavg()[0], 2),
+        "accounts": sorted(e.pw_name for e in pwd.getpwall() if _LEASED.fullmatch(e.pw_name)),
+        "boot_id": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+        "seq": max(last + 1, since),
+    }
+
+
+def _memory() -> int:
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):
+            total = min(total, int(Path(path).read_text()))
+    return total >> 20
+
+
+def _host_key(port: int) -> str:
+    """Give the key SSH clients of this machine will see."""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        words = ["ssh-keyscan", "-T", "5", "-t", "ed25519", "-p", str(port), "127.0.0.1"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=30)
+        lines = [line.split() for line in done.stdout.splitlines() if not line.startswith("#")]
+        if lines:
+            return " ".join(lines[0][1:3])
+    for kind in ("ed25519", "ecdsa", "rsa"):
+        with contextlib.suppress(OSError):
+            text = Path(f"/etc/ssh/ssh_host_{kind}_key.pub").read_text()
+            return " ".join(text.split()[:2])
+    raise Trouble(
+        f"no SSH server answers on port {port} of this machine: install openssh-server and start "
+        "it, or say --port"
+    )
+
+
+def _own_address(server: str) -> str:
+    """Give the address this machine has on the way to the server; nothing is sent."""
+    url = urlsplit(server)
+    port = url.port or (443 if url.scheme == "https" else 80)
+    try:
+        family, _, _, _, place = socket.getaddrinfo(url.hostname, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(place)
+            return str(probe.getsockname()[0])
+    except OSError as exc:
+        raise Trouble(f"the way to {server} was not found: {exc}; or say --address") from exc
+
+
+class State:
+    """What the agent keeps: who it is and how it proves that, and how its last beat went."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.node = folder / "node.json"
+        self.last = folder / "beat.json"
+        self.tunnel_key = folder / "tunnel_key"
+        self.known_hosts = folder / "known_hosts"
+
+    def read(self) -> dict[str, Any]:
+        """Give what was kept; Trouble when this machine has not joined."""
+        try:
+            kept = json.loads(self.node.read_text())
+        except FileNotFoundError:
+            raise Trouble(
+                f"this machine has not joined a fleet ({self.node} is missing): "
+                "agent.py join --server URL --token TOKEN",
+                code=REFUSED,
+            ) from None
+        except (OSError, ValueError) as exc:
+            raise Trouble(f"{self.node} cannot be read: {exc}", code=REFUSED) from exc
+        if not isinstance(kept, dict):
+            raise Trouble(f"{self.node} is damaged: join again", code=REFUSED)
+        return kept
+
+    def write(self, kept: dict[str, Any]) -> None:
+        """Keep who we are, and let the control plane in."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_file(self.node, json.dumps(kept, indent=1) + "\n", 0o600)
+        if kept.get("server_public_key"):
+            admit(self.folder, kept["server_public_key"])
+
+    def note(self, **how: Any) -> None:
+        """Keep how the last beat went, for `status`."""
+        with contextlib.suppress(OSError):
+            write_file(self.last, json.dumps({"at": int(time.time()), **how}) + "\n", 0o600)
+
+
+def admit(home: Path, key: str) -> None:
+    """Let the holder of a key, and nobody else, log in as the service account."""
+    folder = home / ".ssh"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    write_file(folder / "authorized_keys", " ".join(key.split()) + "\n", 0o600)

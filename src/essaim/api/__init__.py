@@ -1,0 +1,1 @@
+"""The HTTP API: translates a request, calls one use case, translates the answer."""

@@ -1,0 +1,69 @@
+"""Makes the HTTP API.  It keeps nothing but counts of tries, so any number of them may run."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from essaim import __version__
+from essaim.api import events, leases, nodes, people, problems, watching
+from essaim.api.limits import Limiter
+from essaim.api.options import Options
+from essaim.api.wire import SecureHeaders, SmallBodies
+
+if TYPE_CHECKING:
+    from fastapi.routing import APIRoute
+
+    from essaim.usecases.services import Services
+
+__all__ = ["Options", "create_app"]
+
+ROUTERS = (people.router, nodes.router, events.router, leases.router, watching.router)
+ABOUT = """Rent machines of a fleet.  Log in, send the access token as `Authorization: Bearer …`;
+whatever fails is told as a problem (RFC 9457) with a stable `code`."""
+
+
+def create_app(services: Services, options: Options | None = None) -> FastAPI:
+    """The API of a control plane.
+
+    Its pages of documentation would need files from elsewhere, so there is only /openapi.json.
+    """
+    told = options or Options()
+    app = FastAPI(
+        title="Essaim",
+        version=__version__,
+        description=ABOUT,
+        docs_url=None,
+        redoc_url=None,
+        generate_unique_id_function=_name,
+        redirect_slashes=False,
+    )
+    app.state.services = services
+    app.state.options = told
+    app.state.limiter = Limiter(told.rates, told.clock)
+    problems.install(app)
+    for router in ROUTERS:
+        app.include_router(router)
+    app.add_middleware(SmallBodies, most=told.most_bytes)
+    app.add_middleware(SecureHeaders)
+    app.openapi = functools.cache(functools.partial(_openapi, app))  # type: ignore[method-assign]
+    return app
+
+
+def _name(route: APIRoute) -> str:
+    return route.name
+
+
+def _openapi(app: FastAPI) -> dict[str, Any]:
+    document = get_openapi(
+        title=app.title, version=app.version, description=app.description, routes=app.routes
+    )
+    schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    problem = problems.Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+    schemas |= problem.pop("$defs", {}) | {"Problem": problem}
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
+    return document

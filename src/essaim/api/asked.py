@@ -1,0 +1,161 @@
+"""What is sent to us.  Whatever is not described here is refused."""
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from essaim.model import fleet
+from essaim.usecases import leases as renting
+from essaim.usecases import nodes as joining
+from essaim.usecases import people
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJx1rKqXl7ZJcG9Vt0mC3o2y5QnC8m8m0mJ3H1g0Yy2k me@here"
+
+
+def _whole(text: str) -> str:
+    # Databases keep neither; a half of a character cannot even be sent to them.
+    if "\x00" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise ValueError("must be whole characters, without NUL")
+    return text
+
+
+def _all_of(pattern: re.Pattern[str]) -> str:
+    return f"^({pattern.pattern})$"
+
+
+# What the use cases accept, told in advance: a description that is exact can be relied on.
+WORD = _all_of(joining.WORD)
+MAY_BE_EMPTY = f"^({joining.WORD.pattern})?$"
+
+Text = Annotated[str, Field(max_length=190), AfterValidator(_whole)]
+Secret = Annotated[str, Field(min_length=1, max_length=1024), AfterValidator(_whole)]
+Word = Annotated[str, Field(pattern=WORD)]
+WordOrNothing = Annotated[str, Field(pattern=MAY_BE_EMPTY)]
+HostKey = Annotated[str, Field(max_length=8192, pattern=_all_of(joining.HOST_KEY))]
+PublicKey = Annotated[str, Field(max_length=8192, pattern=_all_of(renting.PUBLIC_KEY))]
+Labels = Annotated[dict[Word, WordOrNothing], Field(max_length=renting.MOST_LABELS)]
+LeaseId = Annotated[str, Field(pattern=r"^l-[a-z0-9]{4,24}$", examples=["l-3k9x2m7q"])]
+
+
+class Asked(BaseModel):
+    """Something that is sent to us."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class NamePassword(Asked):
+    """Who, and the proof."""
+
+    name: Text = Field(examples=["ada"])
+    password: Secret = Field(examples=["a sentence that nobody guesses"])
+
+
+class NewPerson(Asked):
+    """Who somebody wants to be, and how they will prove it."""
+
+    name: str = Field(pattern=_all_of(people.NAME), examples=["ada"])
+    password: Secret = Field(examples=["a sentence that nobody guesses"])
+
+
+class RefreshToken(Asked):
+    """A refresh token, which serves once."""
+
+    refresh: Secret = Field(examples=["refresh_kq3…"])
+
+
+class Change(Asked):
+    """What shall be different about a person; the rest stays."""
+
+    role: fleet.Role | None = None
+    project: str | None = Field(
+        None, pattern=f"^({people.PROJECT.pattern})?$", examples=["compilers"]
+    )
+    machines: int | None = Field(None, ge=0, le=people.MOST_MACHINES, examples=[8])
+    hours: float | None = Field(None, ge=0, le=people.MOST_HOURS, examples=[500])
+    disabled: bool | None = None
+    password: Secret | None = None
+
+
+class Enrolment(Asked):
+    """How many machines may join, for how long, and what is said of them."""
+
+    uses: int = Field(1, ge=1, le=joining.MOST_USES)
+    seconds: int = Field(3600, ge=1, le=joining.LONGEST)
+    site: WordOrNothing = Field("", examples=["room-12"])
+    labels: Labels = Field(default_factory=dict, examples=[{"gpu": "no"}])
+
+
+class Announcement(Asked):
+    """What an agent says about its machine when it joins."""
+
+    token: Secret = Field(examples=["enrol_8fQ…"])
+    name: Word = Field(examples=["pc-12-03"])
+    cores: int = Field(ge=1, le=joining.MOST_CORES, examples=[8])
+    memory: int = Field(ge=1, le=joining.MOST_MEMORY, description="MiB", examples=[16000])
+    labels: Labels = Field(default_factory=dict)
+    site: WordOrNothing = ""
+    address: Text = Field("", description="Where SSH answers", examples=["192.0.2.17"])
+    port: int = Field(22, ge=1, le=joining.LAST_PORT)
+    host_key: HostKey = Field(examples=["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJx1rKqXl7ZJcG9V"])
+    tunnel: bool = Field(default=False, description="Only reachable through its own connection")
+    tunnel_key: HostKey | Literal[""] = ""
+    agent_version: Text = ""
+
+    def said(self) -> fleet.Announcement:
+        """The announcement, without the token."""
+        return fleet.Announcement(**self.model_dump(exclude={"token"}))
+
+
+class Beat(Asked):
+    """One heartbeat.  `seq` grows within a boot."""
+
+    boot_id: Text = Field(min_length=1, examples=["6b1f0d5e-6f5c-4a55-9a55-0d7f0f3e9b1c"])
+    seq: int = Field(ge=0, lt=joining.BIG, examples=[17])
+    load: float = Field(0.0, ge=0, lt=joining.BIG, examples=[0.25])
+    accounts: tuple[Text, ...] = Field((), max_length=1000, examples=[["l-3k9x2m7q"]])
+
+    def said(self) -> fleet.Beat:
+        """The heartbeat."""
+        return fleet.Beat(
+            boot_id=self.boot_id, seq=self.seq, load=self.load, accounts=self.accounts
+        )
+
+
+class Drain(Asked):
+    """Whether a node shall take no more leases."""
+
+    on: bool = True
+
+
+class Rent(Asked):
+    """What somebody wants to rent: all of it or nothing."""
+
+    public_key: PublicKey = Field(examples=[KEY], description="One line of ~/.ssh/*.pub")
+    count: int = Field(1, ge=1, le=renting.MOST_MACHINES)
+    cores: int = Field(1, ge=1, le=renting.MOST_CORES, description="Of each, at least")
+    memory: int = Field(0, ge=0, le=renting.MOST_MEMORY, description="MiB of each, at least")
+    labels: Labels = Field(default_factory=dict, examples=[{"gpu": "no"}])
+    site: WordOrNothing = Field("", description="Anywhere when empty")
+    seconds: int = Field(3600, ge=renting.SHORTEST, le=renting.LONGEST)
+    priority: int = Field(
+        0, ge=-renting.PRIORITIES, le=renting.PRIORITIES, description="For operators"
+    )
+    patience: float = Field(2.0, ge=0, le=10, description="Seconds to wait for the access")
+
+    def wish(self) -> fleet.Wish:
+        """What is wanted."""
+        return fleet.Wish(**self.model_dump(exclude={"public_key", "patience"}))
+
+
+class Extend(Asked):
+    """Which lease shall last longer."""
+
+    lease: LeaseId
+    seconds: int = Field(ge=1, le=renting.LONGEST, examples=[3600])
+
+
+class Release(Asked):
+    """Which lease is given back."""
+
+    lease: LeaseId

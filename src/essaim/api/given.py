@@ -1,0 +1,299 @@
+"""What we answer."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from essaim.api.asked import KEY, LeaseId
+from essaim.api.options import Gateway
+from essaim.model import fleet
+from essaim.model.runs import Run, RunState, StepRecord, StepState
+from essaim.usecases import people
+from essaim.usecases.leases import LeaseView
+from essaim.usecases.runs import RunDetail
+
+LAST = 253_402_300_799_000  #: the end of the year 9999, after which nothing can be written
+
+
+class Given(BaseModel):
+    """Something that we answer."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+def when(milliseconds: int | None) -> datetime | None:
+    """A time of the database's clock, as it is written down."""
+    if not milliseconds:
+        return None
+    return datetime.fromtimestamp(min(milliseconds, LAST) / 1000, UTC)
+
+
+class Tokens(Given):
+    """What a session is carried on with."""
+
+    access: str = Field(description="Send it as `Authorization: Bearer …`")
+    refresh: str = Field(description="Gets the next pair, once")
+    expires_in: int = Field(description="Seconds the access token lasts", examples=[900])
+    token_type: str = "Bearer"  # noqa: S105 - the kind, no secret
+
+    @classmethod
+    def of(cls, tokens: people.Tokens) -> Self:
+        """Show tokens to whom they belong."""
+        return cls(access=tokens.access, refresh=tokens.refresh, expires_in=tokens.expires_in)
+
+
+class User(Given):
+    """A person."""
+
+    id: str = Field(examples=["u-0f3a9c81d2e4"])
+    name: str = Field(examples=["ada"])
+    role: fleet.Role
+    project: str
+    machines: int = Field(description="At the same time", examples=[4])
+    hours: float = Field(description="Machine-hours in any thirty days", examples=[200.0])
+    disabled: bool
+
+    @classmethod
+    def of(cls, user: fleet.User) -> Self:
+        """Show a person."""
+        return cls(
+            id=user.id,
+            name=user.name,
+            role=user.role,
+            project=user.project,
+            machines=user.quota.machines,
+            hours=user.quota.hours,
+            disabled=user.disabled,
+        )
+
+
+class EnrolmentToken(Given):
+    """The token, shown this once."""
+
+    token: str = Field(examples=["enrol_8fQ…"])
+
+
+class GatewayAddress(Given):
+    """Where the SSH gateway is."""
+
+    host: str = Field(examples=["essaim.example.org"])
+    port: int = Field(examples=[2222])
+    host_key: str = Field(description="To pin", examples=[" ".join(KEY.split()[:2])])
+
+    @classmethod
+    def of(cls, gateway: Gateway) -> Self:
+        """Say where a gateway is."""
+        return cls(host=gateway.host, port=gateway.port, host_key=gateway.host_key)
+
+
+class Registered(Given):
+    """What an agent is told when it joins.  The credential is shown this once."""
+
+    node_id: str = Field(examples=["n-5c1d9e0a77"])
+    credential: str = Field(examples=["node_Zt1…"])
+    server_public_key: str
+    gateway: GatewayAddress
+    interval: float = Field(description="Seconds between heartbeats", examples=[30.0])
+
+
+class Commands(Given):
+    """What an agent shall do: nothing so far."""
+
+    commands: list[str] = Field(default_factory=list)
+
+
+class Node(Given):
+    """A machine of the fleet.  Members do not see where it is and who has it."""
+
+    id: str = Field(examples=["n-5c1d9e0a77"])
+    name: str = Field(examples=["pc-12-03"])
+    site: str
+    cores: int
+    memory: int = Field(description="MiB")
+    labels: dict[str, str]
+    address: str
+    port: int
+    host_key: str
+    tunnel: bool
+    state: fleet.NodeState
+    drained: bool
+    lease: str | None
+    load: float
+    beat_at: datetime | None
+    checked_at: datetime | None
+    failures: int
+    reason: str
+
+    @classmethod
+    def of(cls, node: fleet.Node) -> Self:
+        """Show a node."""
+        values = {name: getattr(node, name) for name in cls.model_fields}
+        times = {"beat_at": when(node.beat_at), "checked_at": when(node.checked_at)}
+        return cls(**{**values, **times, "labels": dict(node.labels)})
+
+
+class Wish(Given):
+    """What was asked for."""
+
+    count: int
+    cores: int
+    memory: int
+    labels: dict[str, str]
+    site: str
+    seconds: int
+    priority: int
+
+
+class Lease(Given):
+    """Somebody's right to some machines for a time."""
+
+    id: LeaseId
+    user: str = Field(description="Whose, as an id", examples=["u-0f3a9c81d2e4"])
+    project: str
+    wish: Wish
+    state: fleet.LeaseState
+    account: str = Field(description="The user on its machines and at the gateway")
+    nodes: list[str]
+    run: str = Field(description="What works on it now", examples=["rent-l-3k9x2m7q"])
+    run_address: str | None = Field(examples=["/api/runs/rent-l-3k9x2m7q"])
+    asked_at: datetime | None
+    granted_at: datetime | None
+    expires_at: datetime | None
+    ended_at: datetime | None
+    reason: str
+
+    @classmethod
+    def of(cls, lease: fleet.Lease) -> Self:
+        """Show a lease."""
+        return cls(**_lease(lease))
+
+
+class Access(Given):
+    """How to log in."""
+
+    user: str = Field(examples=["l-3k9x2m7q"])
+    gateway: GatewayAddress
+    command: str = Field(examples=["ssh -p 2222 l-3k9x2m7q@essaim.example.org"])
+
+
+class LeaseDetail(Lease):
+    """A lease with its machines, or its place in the queue."""
+
+    machines: list[Node] = Field(description="As far as the caller may see them")
+    position: int | None = Field(description="In the queue; 1 is next")
+    eta: datetime | None = Field(description="When it will be granted, if anybody can tell")
+    access: Access | None = Field(description="Once it can be used")
+
+    @classmethod
+    def seen(cls, view: LeaseView, gateway: Gateway) -> Self:
+        """Show a lease in full."""
+        lease = view.lease
+        ready = lease.state in (fleet.LeaseState.ACTIVE, fleet.LeaseState.MIGRATING)
+        return cls(
+            **_lease(lease),
+            machines=[Node.of(node) for node in view.nodes],
+            position=view.position,
+            eta=when(view.eta),
+            access=_access(lease.account, gateway) if ready else None,
+        )
+
+
+def _lease(lease: fleet.Lease) -> dict[str, Any]:
+    wish = lease.wish
+    return {
+        "id": lease.id,
+        "user": lease.user,
+        "project": lease.project,
+        "wish": Wish(**{name: getattr(wish, name) for name in Wish.model_fields}),
+        "state": lease.state,
+        "account": lease.account,
+        "nodes": list(lease.nodes),
+        "run": lease.run,
+        "run_address": f"/api/runs/{lease.run}" if lease.run else None,
+        "asked_at": when(lease.asked_at),
+        "granted_at": when(lease.granted_at),
+        "expires_at": when(lease.expires_at),
+        "ended_at": when(lease.ended_at),
+        "reason": lease.reason,
+    }
+
+
+def _access(account: str, gateway: Gateway) -> Access:
+    return Access(
+        user=account,
+        gateway=GatewayAddress.of(gateway),
+        command=f"ssh -p {gateway.port} {account}@{gateway.host}",
+    )
+
+
+class Step(Given):
+    """One step of a run."""
+
+    name: str
+    state: StepState
+    attempts: int
+    error: str
+    started_at: datetime | None
+    finished_at: datetime | None
+
+    @classmethod
+    def of(cls, step: StepRecord) -> Self:
+        """Show a step; what it returned is for the workflow alone."""
+        return cls(
+            name=step.name,
+            state=step.state,
+            attempts=step.attempts,
+            error=step.error,
+            started_at=when(step.started_at),
+            finished_at=when(step.finished_at),
+        )
+
+
+class RunBrief(Given):
+    """Work on a lease or a node."""
+
+    id: str = Field(examples=["rent-l-3k9x2m7q"])
+    workflow: str = Field(examples=["rent"])
+    subject: str
+    state: RunState
+    undoing: bool
+    note: str = Field(description="What it is doing or waiting for")
+    error: str
+    created_at: datetime | None
+    finished_at: datetime | None
+
+    @classmethod
+    def of(cls, run: Run) -> Self:
+        """Show a run."""
+        values = {name: getattr(run, name) for name in RunBrief.model_fields}
+        times = {"created_at": when(run.created_at), "finished_at": when(run.finished_at)}
+        return cls(**{**values, **times})
+
+
+class RunInFull(Given):
+    """A run with its steps and the runs it started."""
+
+    run: RunBrief
+    steps: list[Step]
+    children: list[RunBrief]
+
+    @classmethod
+    def of(cls, detail: RunDetail) -> Self:
+        """Show a run in full."""
+        return cls(
+            run=RunBrief.of(detail.run),
+            steps=[Step.of(step) for step in detail.steps],
+            children=_briefs(detail.children),
+        )
+
+
+def _briefs(runs: Iterable[Run]) -> list[RunBrief]:
+    return [RunBrief.of(run) for run in runs]
+
+
+class Health(Given):
+    """Whether this process can serve."""
+
+    status: str = Field(examples=["ok"])

@@ -1,0 +1,72 @@
+"""Routes for the fleet: machines join, beat, and are looked after."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+
+from essaim.api.asked import Announcement, Beat, Drain, Enrolment
+from essaim.api.asking import Address, Asking, Credential, Plane, Told, Tries
+from essaim.api.given import Commands, EnrolmentToken, GatewayAddress, Node, Registered
+from essaim.api.pages import LINK, Paged
+from essaim.api.problems import answers
+from essaim.usecases import nodes
+
+router = APIRouter(prefix="/api", tags=["fleet"])
+
+NodeId = Annotated[str, Path(pattern=r"^n-[a-z0-9]{1,32}$", examples=["n-5c1d9e0a77"])]
+
+
+@router.post("/enrolments", status_code=201, responses=answers(401, 403))
+def enrol(body: Enrolment, services: Plane, session: Asking) -> EnrolmentToken:
+    """Make a token with which machines join, for administrators."""
+    token = nodes.enrol(services, session.user, **body.model_dump())
+    return EnrolmentToken(token=token)
+
+
+@router.post("/workers/register", status_code=201, responses=answers(401, 429))
+def register(
+    body: Announcement, services: Plane, told: Told, tries: Tries, address: Address
+) -> Registered:
+    """Join the fleet with an enrolment token."""
+    tries.take({"register address": address, "register name": body.name})
+    joined = nodes.register(services, body.token, body.said())
+    return Registered(
+        node_id=joined.node_id,
+        credential=joined.credential,
+        server_public_key=joined.server_public_key,
+        gateway=GatewayAddress.of(told.gateway),
+        interval=joined.interval,
+    )
+
+
+@router.post("/workers/heartbeat", responses=answers(401, 409))
+def heartbeat(body: Beat, services: Plane, credential: Credential) -> Commands:
+    """Say that a machine lives."""
+    nodes.heartbeat(services, credential, body.said())
+    return Commands()
+
+
+@router.get("/nodes", responses={200: LINK, **answers(401)})
+def list_nodes(services: Plane, session: Asking, page: Paged) -> list[Node]:
+    """List the fleet by name."""
+    found = page.of(nodes.nodes(services, session.user), key=lambda node: [node.name, node.id])
+    return [Node.of(node) for node in found]
+
+
+@router.get("/nodes/{node_id}", responses=answers(401, 404))
+def one_node(node_id: NodeId, services: Plane, session: Asking) -> Node:
+    """Show one node."""
+    return Node.of(nodes.node(services, session.user, node_id))
+
+
+@router.post("/nodes/{node_id}/drain", responses=answers(401, 403, 404))
+def drain(node_id: NodeId, services: Plane, session: Asking, body: Drain | None = None) -> Node:
+    """Let a node serve its lease to the end and then no more, or again; for operators."""
+    on = body.on if body else True
+    return Node.of(nodes.drain(services, session.user, node_id, on))
+
+
+@router.post("/nodes/{node_id}/readmit", responses=answers(401, 403, 404, 409))
+def readmit(node_id: NodeId, services: Plane, session: Asking) -> Node:
+    """Have a lost or quarantined node cleaned, so that it may serve again; for operators."""
+    return Node.of(nodes.readmit(services, session.user, node_id))

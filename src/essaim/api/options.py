@@ -1,0 +1,43 @@
+"""What an API is told when it is made, beside the parts it works with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from essaim.api.limits import Rate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gateway:
+    """Where clients and tunnels find the SSH gateway."""
+
+    host: str = "localhost"
+    port: int = 2222
+    host_key: str = ""  #: its public key, for clients and agents to pin
+
+
+#: Generous enough for a class behind one address, too slow for guessing passwords.
+RATES: Mapping[str, Rate] = {
+    "login address": Rate(60, 60.0),
+    "login name": Rate(10, 60.0),
+    "signup address": Rate(60, 60.0),
+    "signup name": Rate(10, 60.0),
+    "register address": Rate(600, 60.0),
+    "register name": Rate(30, 60.0),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How an API behaves.  The defaults are for a server of its own."""
+
+    gateway: Gateway = Gateway()
+    #: Gives the text served at /agent.py.  Edges do not know each other: who starts both says it.
+    agent: Callable[[], str] | None = None
+    rates: Mapping[str, Rate] = field(default_factory=lambda: RATES)
+    clock: Callable[[], float] = time.monotonic  #: of the rate limits
+    most_bytes: int = 64 * 1024  #: of a request's body
+    look_every: float = 1.0  #: seconds between looks at the store, for streams of events
+    stream_seconds: float = 3600.0  #: after which a stream ends and the client comes again

@@ -1,0 +1,83 @@
+"""Routes for those who run the server: is it alive, how is the fleet, and the agent's text."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from fastapi import APIRouter
+from fastapi.responses import PlainTextResponse
+
+from essaim.api.asking import Plane, Told, Watcher
+from essaim.api.given import Health
+from essaim.api.problems import answers
+from essaim.model.errors import ForbiddenError, UnknownError
+from essaim.model.fleet import LeaseState, NodeState, Role
+from essaim.usecases.services import Services
+
+router = APIRouter(tags=["operation"])
+
+#: Far more leases than a fleet has open at once.
+MOST = 100_000
+METRICS = "text/plain; version=0.0.4; charset=utf-8"
+TEXT = {"content": {"text/plain": {"schema": {"type": "string"}}}}
+CODE = {"content": {"text/x-python": {"schema": {"type": "string"}}}}
+
+
+@router.get("/healthz", responses=answers())
+async def healthz() -> Health:
+    """This process answers."""
+    return Health(status="ok")
+
+
+@router.get("/readyz", responses=answers())
+def readyz(services: Plane) -> Health:
+    """This process can serve: its database answers."""
+    services.fleet.now()
+    return Health(status="ok")
+
+
+@router.get(
+    "/metrics", response_class=PlainTextResponse, responses={200: TEXT, **answers(401, 403)}
+)
+def metrics(services: Plane, watcher: Watcher) -> PlainTextResponse:
+    """Numbers for Prometheus, for operators and for whoever is on this computer."""
+    if watcher is not None and watcher.role is Role.MEMBER:
+        raise ForbiddenError("only operators may see the metrics")
+    return PlainTextResponse("\n".join(_metrics(services)) + "\n", media_type=METRICS)
+
+
+def _metrics(services: Services) -> Iterator[str]:
+    nodes = services.fleet.list()
+    states = [state for state in LeaseState if state.open]
+    leases = Counter(each.state for each in services.leases.list(states=states, limit=MOST))
+    yield from _gauge(
+        "essaim_nodes",
+        "Nodes by state.",
+        _by_state(Counter(node.state for node in nodes), NodeState),
+    )
+    drained = sum(node.drained for node in nodes)
+    yield from _gauge("essaim_nodes_drained", "Nodes that take no more leases.", [("", drained)])
+    yield from _gauge("essaim_leases", "Open leases by state.", _by_state(leases, states))
+    queue = leases[LeaseState.QUEUED]
+    yield from _gauge("essaim_queue_length", "Leases that wait for nodes.", [("", queue)])
+
+
+def _by_state(
+    counts: Counter[NodeState] | Counter[LeaseState], states: Iterable[NodeState | LeaseState]
+) -> list[tuple[str, int]]:
+    found = {state.value: count for state, count in counts.items()}
+    return [(f'{{state="{state.value}"}}', found.get(state.value, 0)) for state in states]
+
+
+def _gauge(name: str, about: str, values: Iterable[tuple[str, int]]) -> Iterator[str]:
+    yield f"# HELP {name} {about}"
+    yield f"# TYPE {name} gauge"
+    for labels, value in values:
+        yield f"{name}{labels} {value}"
+
+
+@router.get("/agent.py", response_class=PlainTextResponse, responses={200: CODE, **answers(404)})
+def agent(told: Told) -> PlainTextResponse:
+    """The agent, one Python file, for machines that want to join."""
+    if told.agent is None:
+        raise UnknownError("this server gives out no agent", hint="ask who runs it")
+    return PlainTextResponse(told.agent(), media_type="text/x-python; charset=utf-8")

@@ -1,0 +1,269 @@
+"""`demo`: the life of a rented machine, on sandbox machines, told step by step."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from essaim.cli.output import duration, say
+
+if TYPE_CHECKING:
+    from essaim.bootstrap import App
+    from essaim.cli.plane import Plane
+    from essaim.model.fleet import Lease, Node
+    from essaim.model.stacks import Stack
+
+API_PORT, GATEWAY_PORT = 8080, 2222
+PATIENCE = 120.0
+FAILED = 1
+
+Fast = Annotated[bool, typer.Option("--fast", help="Do not pause between the steps.")]
+
+
+def demo(fast: Fast = False) -> None:
+    """Show a fleet at work: join, rent, log in, lose the machine, go on at the same address.
+
+    Everything happens on this computer, in machines made for it, and is removed afterwards.
+    Ends with each claim checked; exit code 0 only if all hold.
+    """
+    place = Path(tempfile.mkdtemp(prefix="essaim-demo-"))
+    try:
+        claims = _Demo(place, pause=0.0 if fast else 2.0).play()
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    say()
+    for claim, holds in claims:
+        say(f"  {'✓' if holds else '✗'} {claim}")
+    sys.exit(0 if all(holds for _, holds in claims) else FAILED)
+
+
+class _Demo:
+    """One performance."""
+
+    def __init__(self, place: Path, *, pause: float) -> None:
+        from essaim.bootstrap import App
+
+        interval = {"ESSAIM_INTERVAL": "2", "ESSAIM_HOME": str(place / "home")}
+        self.app: App = App({**os.environ, **interval})
+        self.app.own_only = False
+        self.place = place
+        self.pause = pause
+        self.claims: list[tuple[str, bool]] = []
+        self.stack: Stack
+        self.plane: Plane
+        self.number = 0
+
+    def play(self) -> list[tuple[str, bool]]:
+        try:
+            self.raise_machines()
+            self.serve()
+            try:
+                self.join()
+                self.rent()
+                self.lose()
+                self.bring_back()
+                self.release()
+            finally:
+                self.plane.stop()
+        finally:
+            self.take_down()
+            self.app.close()
+        return self.claims
+
+    def step(self, text: str) -> None:
+        self.number += 1
+        say(f"\n{self.number}. {text}")
+        time.sleep(self.pause)
+
+    def claim(self, text: str, *, holds: bool) -> None:
+        self.claims.append((text, holds))
+        say(f"   {'✓' if holds else '✗'} {text}")
+
+    # -- the acts -------------------------------------------------------------------------------
+
+    def raise_machines(self) -> None:
+        from essaim.config.compose import compose
+        from essaim.usecases import stacks as use
+
+        self.step("Three machines come up: sandboxes on this computer, behind a closed network.")
+        lab = Path(__file__).resolve().parents[1] / "library" / "labs" / "fleet"
+        composed = compose(str(lab))
+        self.stack = composed.stack
+        stored = use.make_plan(self.app, composed)
+        run = use.follow(self.app, use.apply(self.app, stored))
+        say(f"   {run.state.value}: {', '.join(str(m.name) for m in self.stack.machines)}")
+
+    def serve(self) -> None:
+        from essaim.cli.plane import Plane, listening
+        from essaim.model.machines import Listens
+        from essaim.usecases.people import first_admin
+
+        self.step("A server starts: API, controllers and SSH gateway in one process.")
+        driver = self.app.driver(self.stack.site)
+        if not isinstance(driver, Listens):
+            raise TypeError(driver)
+        inside = driver.listen(self.stack.name, API_PORT)
+        doors = [driver.listen(self.stack.name, GATEWAY_PORT)]
+        api = listening("127.0.0.1", 0)
+        self.at = inside.getsockname()[0]
+        self.plane = Plane(
+            self.app,
+            api=[api, inside],
+            gateway=("127.0.0.1", 0),
+            gateway_sockets=doors,
+            told=(self.at, GATEWAY_PORT),
+            homes_every=2.0,
+        )
+        self.plane.start()
+        self.base = f"http://127.0.0.1:{api.getsockname()[1]}"
+        self.admin = self.login("admin", first_admin(self.app) or "")
+
+    def join(self) -> None:
+        from essaim.agent import source
+        from essaim.usecases.machines import targets
+
+        self.step("Each machine announces itself with one file and a token; nothing can dial in.")
+        token = self.call("enrolments", self.admin, uses=len(self.stack.machines))["token"]
+        for target in targets(self.app, self.stack, self.stack.machines):
+            self.app.remote.run(
+                target,
+                "cat >/root/agent.py && python3 /root/agent.py install",
+                stdin=source().encode(),
+                within=PATIENCE,
+            )
+            self.agent(target, f"join --server http://{self.at}:{API_PORT} --insecure --tunnel",
+                       token=token)  # fmt: skip
+        everybody = len(self.stack.machines)
+        ready = self.wait(self.ready, everybody)
+        self.claim(
+            f"{len(ready)} machines joined by themselves and were proven clean",
+            holds=len(ready) == everybody,
+        )
+
+    def agent(self, target: Any, words: str, *, token: str = "") -> None:
+        """Start the agent as its own account, and let it run."""
+        self.app.remote.run(
+            target,
+            "setsid runuser -u essaim -- python3 -I /usr/local/lib/essaim/agent.py "
+            f"{words} >/var/lib/essaim/log 2>&1 </dev/null &",
+            env={"ESSAIM_TOKEN": token},
+            within=PATIENCE,
+        )
+
+    def rent(self) -> None:
+        self.step("A student signs up, rents one machine for an hour, and logs in.")
+        name, password = "student", secrets.token_urlsafe(12)
+        self.call("signup", None, name=name, password=password)
+        self.student = self.login(name, password)
+        key = self.place / "key"
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+        public = key.with_suffix(".pub").read_text().strip()
+        known = f"[127.0.0.1]:{self.plane.gateway.port} {self.plane.gateway_key}\n"
+        (self.place / "known_hosts").write_text(known)
+        began = time.monotonic()
+        self.lease = self.call("rent", self.student, public_key=public, seconds=3600, patience=10)[
+            "id"
+        ]
+        said = self.ssh("hostname && echo precious > thesis && sudo -n true")
+        took = duration(time.monotonic() - began)
+        self.claim(f"rented and logged in through the gateway in {took}", holds=bool(said[0]))
+        self.claim("the account has no root", holds=said[1] != 0)
+        self.wait(lambda: list(self.app.lending.homes.glob("*/*.tar.gz")), 1)
+
+    def lose(self) -> None:
+        self.step("The machine dies without a word.")
+        self.lost = self.its_lease().nodes[0]
+        (node,) = self.app.fleet.list(ids=[self.lost])
+        self.machine = next(m for m in self.stack.machines if m.name.machine == node.name)
+        self.app.driver(self.stack.site).stop(self.machine.name)
+        began = time.monotonic()
+        self.wait(self.moved, 1)
+        said = self.ssh("cat thesis")
+        took = duration(time.monotonic() - began)
+        self.claim(
+            f"the lease moved; the same address and host key work again after {took}",
+            holds=said[1] == 0,
+        )
+        self.claim("the student's files are there", holds=said[0] == "precious\n")
+
+    def moved(self) -> list[bool]:
+        lease = self.its_lease()
+        return [True] if lease.state == "active" and self.lost not in lease.nodes else []
+
+    def its_lease(self) -> Lease:
+        lease = self.app.leases.get(self.lease)
+        if lease is None:
+            raise LookupError(self.lease)
+        return lease
+
+    def ready(self, *ids: str) -> list[Node]:
+        nodes = self.app.fleet.list(ids=ids) if ids else self.app.fleet.list()
+        return [node for node in nodes if node.state == "ready"]
+
+    def bring_back(self) -> None:
+        from essaim.usecases.machines import targets
+
+        self.step("The lost machine comes back, with the student's account still on its disk.")
+        self.app.driver(self.stack.site).start(self.machine.name)
+        (target,) = targets(self.app, self.stack, [self.machine])
+        self.app.remote.drop(target.name)
+        self.app.remote.reach(target, within=PATIENCE)
+        before = self.app.remote.run(target, f"id {self.lease}", within=PATIENCE).exit_code == 0
+        self.agent(target, "run")
+        self.wait(lambda: self.ready(self.lost), 1)
+        after = self.app.remote.run(target, f"id {self.lease}", within=PATIENCE).exit_code == 0
+        self.claim("it was cleaned before it serves again", holds=before and not after)
+
+    def release(self) -> None:
+        self.step("The student gives the machine back.")
+        self.call("release", self.student, lease=self.lease)
+        ended = self.wait(lambda: [True] if self.its_lease().state == "ended" else [], 1)
+        self.claim("released, and the machine proven clean", holds=bool(ended))
+        self.claim("the key opens nothing any more", holds=self.ssh("true")[1] != 0)
+
+    def take_down(self) -> None:
+        from essaim.usecases import stacks as use
+
+        if self.app.stacks.get_stack("fleet") is None:
+            return
+        use.give_way(self.app, "fleet")
+        use.follow(self.app, use.apply(self.app, use.make_down_plan(self.app, "fleet")))
+
+    # -- the props ------------------------------------------------------------------------------
+
+    def wait(self, look: Callable[[], list[Any]], count: int) -> list[Any]:
+        deadline = time.monotonic() + PATIENCE
+        while len(found := look()) < count and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return found
+
+    def login(self, name: str, password: str) -> str:
+        return str(self.call("login", None, name=name, password=password)["access"])
+
+    def call(self, path: str, token: str | None, **body: Any) -> dict[str, Any]:
+        import httpx
+
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        answer = httpx.post(f"{self.base}/api/{path}", json=body, headers=headers, timeout=60)
+        answer.raise_for_status()
+        return dict(answer.json())
+
+    def ssh(self, command: str) -> tuple[str, int]:
+        words = [
+            "ssh", "-F", os.devnull, "-i", str(self.place / "key"), "-o", "BatchMode=yes",
+            "-o", f"UserKnownHostsFile={self.place / 'known_hosts'}", "-o", "LogLevel=ERROR",
+            "-o", "StrictHostKeyChecking=yes", "-p", str(self.plane.gateway.port),
+            f"{self.lease}@127.0.0.1", command,
+        ]  # fmt: skip
+        done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        return done.stdout, done.returncode

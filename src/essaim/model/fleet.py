@@ -1,0 +1,154 @@
+"""A fleet of machines that announced themselves, and the leases people have on them.
+
+Times are milliseconds since 1970 in the database's clock.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+class Role(enum.StrEnum):
+    """What a person may do."""
+
+    MEMBER = "member"  #: rent within quota, see what is theirs
+    OPERATOR = "operator"  #: see everything, drain and readmit nodes, end leases
+    ADMIN = "admin"  #: the rest: people, quotas, enrolment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """How much a person, or a project together, may have."""
+
+    machines: int = 4  #: at the same time
+    hours: float = 200.0  #: machine-hours in any thirty days
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class User:
+    """A person with an account on the control plane."""
+
+    id: str
+    name: str
+    role: Role = Role.MEMBER
+    project: str = ""
+    quota: Quota = Quota()
+    disabled: bool = False
+
+
+class NodeState(enum.StrEnum):
+    """Where a node is.  Only READY nodes are rented out."""
+
+    CLEANING = "cleaning"  #: new, returned, or just released: not yet proven clean
+    READY = "ready"
+    HELD = "held"  #: by a lease
+    LOST = "lost"  #: silent too long; cleaned before it serves again
+    QUARANTINED = "quarantined"  #: could not be proven clean: a person decides
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A machine that registered itself through its agent."""
+
+    id: str
+    name: str
+    site: str = ""
+    cores: int
+    memory: int  #: MiB
+    labels: Mapping[str, str] = field(default_factory=dict)
+    address: str = ""  #: where SSH answers, when it can be reached
+    port: int = 22
+    host_key: str = ""  #: pinned at registration
+    tunnel: bool = False  #: only reachable through the agent's own connection
+    state: NodeState = NodeState.CLEANING
+    drained: bool = False  #: serves its lease to the end, then no more
+    lease: str | None = None
+    load: float = 0.0
+    beat_at: int = 0  #: last heartbeat
+    checked_at: int = 0  #: last check over SSH that succeeded
+    failures: int = 0  #: checks over SSH that failed since
+    reason: str = ""  #: why it is lost or quarantined
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Announcement:
+    """What an agent says about its machine when it joins."""
+
+    name: str
+    cores: int
+    memory: int  #: MiB
+    host_key: str  #: the machine's identity: who has it again is the same node
+    labels: Mapping[str, str] = field(default_factory=dict)
+    site: str = ""
+    address: str = ""
+    port: int = 22
+    tunnel: bool = False
+    tunnel_key: str = ""  #: the public key its own connection to the gateway is made with
+    agent_version: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beat:
+    """One heartbeat of an agent.  `seq` grows within a boot, so that a copy is recognised."""
+
+    boot_id: str
+    seq: int
+    load: float = 0.0
+    accounts: tuple[str, ...] = ()
+
+
+class LeaseState(enum.StrEnum):
+    """Where a lease is in its life."""
+
+    QUEUED = "queued"
+    GRANTED = "granted"  #: has its nodes; the accounts are being made
+    ACTIVE = "active"
+    MIGRATING = "migrating"  #: a node was lost; another takes its place
+    ENDING = "ending"  #: expired or released; being cleaned up
+    ENDED = "ended"
+    FAILED = "failed"
+
+    @property
+    def served(self) -> bool:
+        """It has nodes that are its owner's to use."""
+        return self in (LeaseState.GRANTED, LeaseState.ACTIVE, LeaseState.MIGRATING)
+
+    @property
+    def open(self) -> bool:
+        """It counts against its owner's quota."""
+        return self not in (LeaseState.ENDED, LeaseState.FAILED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What somebody wants to rent: all of it or nothing."""
+
+    count: int = 1
+    cores: int = 1
+    memory: int = 0  #: MiB
+    labels: Mapping[str, str] = field(default_factory=dict)
+    site: str = ""  #: any when empty
+    seconds: int = 3600
+    priority: int = 0  #: set by operators; higher first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """A person's right to some machines for a time."""
+
+    id: str
+    user: str
+    project: str = ""
+    wish: Wish
+    public_key: str
+    state: LeaseState
+    account: str  #: the UNIX user on its machines, and the name at the gateway
+    nodes: tuple[str, ...] = ()
+    run: str = ""  #: the run that is working on it now
+    asked_at: int = 0
+    granted_at: int | None = None
+    expires_at: int | None = None
+    ended_at: int | None = None
+    reason: str = ""

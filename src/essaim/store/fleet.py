@@ -1,0 +1,346 @@
+"""Nodes: how they join, that they live, and the states they go through.
+
+Every change of state says from which states it may happen, so that of many controllers and runs
+that see the same thing only one acts on it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from sqlalchemy import bindparam
+
+from essaim.model.errors import ReplayError, UnauthorisedError
+from essaim.model.fleet import LeaseState, NodeState
+from essaim.model.runs import NewRun
+from essaim.plan.health import Policy
+from essaim.store.adding import add
+from essaim.store.database import Database, db_now
+from essaim.store.rows import fitting, milliseconds, to_node
+from essaim.store.schema import enrolment, lease, node, old_boot, pulse
+
+if TYPE_CHECKING:
+    import builtins
+    from collections.abc import Collection, Mapping
+
+    from sqlalchemy.engine import Connection
+
+    from essaim.model.fleet import Announcement, Beat, Node
+
+_PULSE = (pulse.c.load, pulse.c.beat_at, pulse.c.checked_at, pulse.c.failures)
+NODES = sa.select(node, *_PULSE).join(pulse, pulse.c.node == node.c.id)
+NODE = NODES.where(node.c.id == bindparam("b_node"))
+
+NOW = sa.select(db_now())
+SPEND = (
+    sa.update(enrolment)
+    .where(
+        enrolment.c.digest == bindparam("b_digest"),
+        enrolment.c.uses > 0,
+        enrolment.c.expires_at > db_now(),
+    )
+    .values(uses=enrolment.c.uses - 1)
+)
+TERMS = sa.select(enrolment).where(enrolment.c.digest == bindparam("b_digest"))
+SAME = (
+    sa.select(node.c.id, node.c.state, node.c.lease)
+    .where(node.c.identity == bindparam("b_identity"))
+    .with_for_update()
+)
+
+# The one statement of nearly every heartbeat.
+BEAT = (
+    sa.update(pulse)
+    .where(
+        pulse.c.credential == bindparam("b_credential"),
+        pulse.c.boot == bindparam("b_boot"),
+        pulse.c.seq < bindparam("b_seq"),
+    )
+    .values(beat_at=db_now(), load=bindparam("b_load"), seq=bindparam("b_seq"))
+)
+LAST_BEAT = (
+    sa.select(pulse.c.node, pulse.c.boot, pulse.c.seq)
+    .where(pulse.c.credential == bindparam("b_credential"))
+    .with_for_update()
+)
+REBOOT = (
+    sa.update(pulse)
+    .where(pulse.c.node == bindparam("b_node"))
+    .values(
+        beat_at=db_now(),
+        load=bindparam("b_load"),
+        boot=bindparam("b_boot"),
+        seq=bindparam("b_seq"),
+    )
+)
+PAST = sa.select(old_boot.c.node).where(
+    old_boot.c.node == bindparam("b_node"), old_boot.c.boot == bindparam("b_boot")
+)
+CHECKED = (
+    sa.update(pulse)
+    .where(pulse.c.node == bindparam("b_node"))
+    .values(checked_at=db_now(), failures=0)
+)
+UNCHECKED = (
+    sa.update(pulse)
+    .where(pulse.c.node == bindparam("b_node"))
+    .values(failures=pulse.c.failures + 1)
+)
+
+LEASED = (
+    sa.select(lease.c.nodes)
+    .join(node, node.c.lease == lease.c.id)
+    .where(
+        node.c.id == bindparam("b_node"),
+        lease.c.state.in_([state.value for state in LeaseState if state.served]),
+    )
+)
+
+#: In these states a node keeps what it has when its agent joins anew.
+_KEPT = frozenset({NodeState.HELD.value, NodeState.QUARANTINED.value})
+
+
+class Fleet:
+    """Keeps nodes.  Tokens and credentials come here as digests."""
+
+    def __init__(self, database: Database, policy: Policy | None = None) -> None:
+        self._database = database
+        self.policy = policy or Policy()
+
+    def now(self) -> int:
+        """The time in the database's clock, which all times of nodes and leases are in."""
+        return self._database.read(lambda c: c.execute(NOW).scalar_one())
+
+    def enrol(
+        self,
+        digest: str,
+        *,
+        uses: int,
+        seconds: float,
+        site: str = "",
+        labels: Mapping[str, str] | None = None,
+        who: str = "",
+    ) -> None:
+        """Keep an enrolment that lets so many agents join within so many seconds."""
+        values = {
+            "digest": digest,
+            "uses": uses,
+            "site": site,
+            "labels": json.dumps(dict(labels or {}), sort_keys=True),
+            "who": fitting(who),
+        }
+        until = db_now() + milliseconds(seconds)
+        keep = sa.insert(enrolment).values(created_at=db_now(), expires_at=until, **values)
+        over = sa.delete(enrolment).where(enrolment.c.expires_at < db_now() - 86_400_000)
+
+        def body(connection: Connection) -> None:
+            connection.execute(over)
+            connection.execute(keep)
+
+        self._database.write(body)
+
+    def register(self, digest: str, said: Announcement, credential: str) -> tuple[Node, str]:
+        """Let an agent join; return its node and the run that cleans it (empty when none).
+
+        The same host key is the same node: its earlier credential is worth nothing any more.  A
+        node that holds a lease or is quarantined stays so.  UnauthorisedError when the enrolment
+        is unknown, used up or over.
+        """
+
+        def body(connection: Connection) -> tuple[Node, str]:
+            if connection.execute(SPEND, {"b_digest": digest}).rowcount == 0:
+                raise UnauthorisedError(
+                    "this enrolment token is unknown, used up or over",
+                    hint="ask an administrator for a new one",
+                )
+            terms = connection.execute(TERMS, {"b_digest": digest}).one()
+            identity = hashlib.sha256(" ".join(said.host_key.split()[:2]).encode()).hexdigest()
+            known = connection.execute(SAME, {"b_identity": identity}).one_or_none()
+            key = known.id if known is not None else f"n-{secrets.token_hex(5)}"
+            values = _described(said, terms)
+            keeps = known is not None and (known.state in _KEPT or known.lease is not None)
+            if not keeps:
+                values |= {"state": NodeState.CLEANING.value, "lease": None, "reason": ""}
+            if known is None:
+                fresh = {"id": key, "identity": identity, "drained": False, **values}
+                connection.execute(sa.insert(node).values(created_at=db_now(), **fresh))
+            else:
+                connection.execute(sa.update(node).where(node.c.id == key).values(**values))
+            _new_pulse(connection, key, credential)
+            run = "" if keeps else start_clean(connection, key)
+            return to_node(connection.execute(NODE, {"b_node": key}).one()), run
+
+        return self._database.write(body)
+
+    def beat(self, credential: str, beat: Beat) -> None:
+        """Keep that a node lives.  UnauthorisedError when the credential is not, or no longer, one.
+
+        ReplayError when the beat is a copy of, or older than, one that was seen.
+        """
+        values = {
+            "b_credential": credential,
+            "b_boot": beat.boot_id,
+            "b_seq": beat.seq,
+            "b_load": beat.load,
+        }
+
+        def body(connection: Connection) -> None:
+            if connection.execute(BEAT, values).rowcount == 0:
+                _first_of_boot(connection, values)
+
+        self._database.write(body)
+
+    def checked(self, node_id: str, *, well: bool) -> None:
+        """Keep what came of a check over SSH."""
+        statement = CHECKED if well else UNCHECKED
+        self._database.write(lambda c: c.execute(statement, {"b_node": node_id}))
+
+    def get(self, node_id: str) -> Node | None:
+        """Return the node, or None."""
+        row = self._database.read(lambda c: c.execute(NODE, {"b_node": node_id}).one_or_none())
+        return None if row is None else to_node(row)
+
+    def list(
+        self, *, states: Collection[NodeState] = (), ids: Collection[str] | None = None
+    ) -> builtins.list[Node]:
+        """List nodes by name: all, those in some states, or those with these ids."""
+        wanted = NODES.order_by(node.c.name, node.c.id)
+        if states:
+            wanted = wanted.where(node.c.state.in_([state.value for state in states]))
+        if ids is not None:
+            wanted = wanted.where(node.c.id.in_(sorted(ids)))
+        return [to_node(row) for row in self._database.read(lambda c: c.execute(wanted).all())]
+
+    def known(self, credential: str) -> Node | None:
+        """Return the node whose credential this is, or None."""
+        wanted = NODES.where(pulse.c.credential == credential)
+        row = self._database.read(lambda c: c.execute(wanted).one_or_none())
+        return None if row is None else to_node(row)
+
+    def tunnel_key(self, node_id: str) -> str | None:
+        """Return the public key with which a node opens its own connection, or None."""
+        wanted = sa.select(node.c.tunnel_key).where(node.c.id == node_id)
+        return self._database.read(lambda c: c.execute(wanted).scalar()) or None
+
+    def drain(self, node_id: str, *, on: bool) -> bool:
+        """Let a node serve no more leases, or again; False when there is none."""
+        change = sa.update(node).where(node.c.id == node_id).values(drained=on)
+        return self._database.write(lambda c: c.execute(change).rowcount) > 0
+
+    def move(
+        self, node_id: str, to: NodeState, *, of: Collection[NodeState], reason: str = ""
+    ) -> bool:
+        """Bring a node that is in one of these states to another; False when it is not.
+
+        Its lease is forgotten, unless the node is lost and the lease still has it: then somebody
+        has to be given another node.
+        """
+        its = (node.c.id == node_id, node.c.state.in_([state.value for state in of]))
+        values: dict[str, Any] = {"state": to.value, "reason": reason}
+
+        def body(connection: Connection) -> bool:
+            keeps = to is NodeState.LOST and _needed(connection, node_id)
+            forgets = {} if keeps else {"lease": None}
+            change = sa.update(node).where(*its).values(**values, **forgets)
+            return connection.execute(change).rowcount > 0
+
+        return self._database.write(body)
+
+    def clean(self, node_id: str, *, of: Collection[NodeState]) -> str | None:
+        """Begin to clean a node that is in one of these states; return the run, or None.
+
+        None also while a lease has the node: it is moved to another, or ended, before.
+        """
+        its = (node.c.id == node_id, node.c.state.in_([state.value for state in of]))
+        cleaning = {"state": NodeState.CLEANING.value, "lease": None, "reason": ""}
+
+        def body(connection: Connection) -> str | None:
+            if _needed(connection, node_id):
+                return None
+            if connection.execute(sa.update(node).where(*its).values(**cleaning)).rowcount == 0:
+                return None
+            return start_clean(connection, node_id)
+
+        return self._database.write(body)
+
+    def remove(self, node_id: str) -> bool:
+        """Forget a node without a lease; its agent is refused from then on."""
+        mine = sa.and_(node.c.id == node_id, node.c.lease.is_(None))
+
+        def body(connection: Connection) -> bool:
+            if connection.execute(sa.delete(node).where(mine)).rowcount == 0:
+                return False
+            connection.execute(sa.delete(pulse).where(pulse.c.node == node_id))
+            connection.execute(sa.delete(old_boot).where(old_boot.c.node == node_id))
+            return True
+
+        return self._database.write(body)
+
+
+def start_clean(connection: Connection, node_id: str) -> str:
+    """Add, within a transaction, the run that proves a node clean; return its id."""
+    run = NewRun(
+        id=f"clean-{node_id}-{secrets.token_hex(4)}",
+        workflow="clean",
+        subject=node_id,
+        input={"node": node_id},
+    )
+    add(connection, [run], owner="", lease=0.0, by=None)
+    return run.id
+
+
+def _needed(connection: Connection, node_id: str) -> bool:
+    row = connection.execute(LEASED, {"b_node": node_id}).one_or_none()
+    return row is not None and node_id in json.loads(row.nodes)
+
+
+def _described(said: Announcement, terms: Any) -> dict[str, Any]:
+    # What the administrator said of the enrolment counts for more than what the machine says.
+    labels = {**said.labels, **json.loads(terms.labels)}
+    return {
+        "name": fitting(said.name),
+        "site": terms.site or fitting(said.site),
+        "cores": said.cores,
+        "memory": said.memory,
+        "labels": json.dumps(labels, sort_keys=True),
+        "address": fitting(said.address),
+        "port": said.port,
+        "host_key": said.host_key,
+        "tunnel": said.tunnel,
+        "tunnel_key": said.tunnel_key,
+        "agent": fitting(said.agent_version),
+    }
+
+
+def _new_pulse(connection: Connection, node_id: str, credential: str) -> None:
+    values = {"credential": credential, "boot": "", "seq": 0, "load": 0.0, "failures": 0}
+    times = {"beat_at": db_now(), "checked_at": 0}
+    # Copies of earlier beats carry the earlier credential.
+    connection.execute(sa.delete(old_boot).where(old_boot.c.node == node_id))
+    renew = sa.update(pulse).where(pulse.c.node == node_id).values(**values, **times)
+    if connection.execute(renew).rowcount == 0:
+        connection.execute(sa.insert(pulse).values(node=node_id, **values, **times))
+
+
+def _first_of_boot(connection: Connection, values: Mapping[str, Any]) -> None:
+    last = connection.execute(LAST_BEAT, {"b_credential": values["b_credential"]}).one_or_none()
+    if last is None:
+        raise UnauthorisedError(
+            "this node's credential is not known, or another has taken its place",
+            hint="enrol the machine again",
+        )
+    its = {"b_node": last.node, "b_boot": values["b_boot"]}
+    if last.boot == values["b_boot"] or connection.execute(PAST, its).first() is not None:
+        raise ReplayError(
+            f"heartbeat {values['b_seq']} of node {last.node} was seen before",
+            hint="see whether two machines share one identity",
+        )
+    if last.boot:
+        ended = sa.insert(old_boot).values(ended_at=db_now())
+        connection.execute(ended, {"node": last.node, "boot": last.boot})
+    beat = {key: values[key] for key in ("b_boot", "b_seq", "b_load")}
+    connection.execute(REBOOT, {"b_node": last.node, **beat})

@@ -1,0 +1,381 @@
+"""Leases: granted, queued, extended, moved to other nodes, ended.
+
+Every method is one transaction that may be repeated.  Changes of state say from which states they
+may happen, so that any number of controllers and runs may try.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from sqlalchemy import bindparam
+
+from essaim.model.errors import RejectedError
+from essaim.model.fleet import Lease, LeaseState, NodeState
+from essaim.plan.health import Policy
+from essaim.plan.queue import allot, line_up, overtakes
+from essaim.plan.quota import longer, refusal
+from essaim.store import renting
+from essaim.store.database import Database, db_now
+from essaim.store.fleet import NODES, NOW
+from essaim.store.quotas import owner, owner_of, within
+from essaim.store.rows import milliseconds, to_lease, to_node
+from essaim.store.schema import lease, node, slot
+
+if TYPE_CHECKING:
+    import builtins
+    from collections.abc import Collection, Sequence
+
+    from sqlalchemy.engine import Connection
+
+    from essaim.model.fleet import Node, Wish
+
+#: The row that is locked by whoever gives nodes to the queue.
+QUEUE = "lease-queue"
+
+#: Leases granted in one transaction, which keeps it short.
+BATCH = 16
+
+#: A newcomer is compared with so many of those who wait; behind more there is only the queue.
+RIVALS = 200
+
+_OPEN = lease.c.ended_at.is_(None)
+_SERVED = lease.c.state.in_([state.value for state in LeaseState if state.served])
+# A lost node that no lease needs any more may be cleaned when it returns.
+LET_GO = (
+    sa.update(node)
+    .where(node.c.lease == bindparam("b_lease"), node.c.state == NodeState.LOST.value)
+    .values(lease=None)
+)
+
+ASKED = sa.select(lease).where(
+    lease.c.person == bindparam("b_person"), lease.c.request == bindparam("b_request")
+)
+LOCK_QUEUE = sa.select(slot.c.name).where(slot.c.name == QUEUE).with_for_update()
+SOME_QUEUED = sa.select(lease.c.id).where(lease.c.state == LeaseState.QUEUED.value).limit(1)
+HELD = (
+    sa.select(lease.c.person, sa.func.sum(lease.c.machines))
+    .where(_OPEN, lease.c.state != LeaseState.QUEUED.value)
+    .group_by(lease.c.person)
+)
+BUSY = sa.select(lease).where(_OPEN, lease.c.state != LeaseState.QUEUED.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Everybody who waits, in the order in which they will be served, and what there is."""
+
+    leases: Sequence[Lease]
+    busy: Sequence[Lease]
+    free: int
+    now: int
+
+
+class Leases:
+    """Keeps leases.  A node is given to one of them at a time, whoever asks at the same moment."""
+
+    def __init__(self, database: Database, policy: Policy | None = None) -> None:
+        self._database = database
+        self._fresh = (policy or Policy()).fresh
+        self._queue_made = False
+
+    def rent(self, user_id: str, wish: Wish, public_key: str, *, request: str = "") -> Lease:
+        """Grant a wish now with its run started, or queue it: all in one transaction.
+
+        The same `request` of the same person is the same lease.  QuotaError when it is more than
+        they may have; UnauthorisedError when they are disabled.
+        """
+
+        def body(connection: Connection) -> Lease:
+            user, now = owner(connection, user_id)
+            if request:
+                asked = {"b_person": user.id, "b_request": request}
+                found = connection.execute(ASKED, asked).one_or_none()
+                if found is not None:
+                    return to_lease(found)
+            within(connection, user, now, lambda quota, used: refusal(wish, quota, used))
+            nodes = renting.choose(connection, wish, now, self._fresh)
+            if nodes is not None and _overtakes(connection, wish, nodes):
+                nodes = None
+            return renting.insert(
+                connection,
+                user=user,
+                wish=wish,
+                public_key=public_key,
+                request=request or None,
+                nodes=None if nodes is None else [each.id for each in nodes],
+                now=now,
+            )
+
+        return self._database.write(body)
+
+    def grant_some(self) -> list[Lease]:
+        """Grant waiting leases in the order of the line, a few at a time; those it granted.
+
+        Safe to call from anywhere at once: one after the other looks at the queue.
+        """
+        if not self._database.read(self._worth_a_look):
+            return []
+        if not self._queue_made:
+            row = self._database.insert_missing(slot).values(name=QUEUE)
+            self._database.write(lambda c: c.execute(row))
+            self._queue_made = True
+
+        def body(connection: Connection) -> tuple[builtins.list[Lease], bool]:
+            connection.execute(LOCK_QUEUE).one()
+            now = connection.execute(NOW).scalar_one()
+            queued = [to_lease(row) for row in connection.execute(renting.QUEUED)]
+            line = line_up(queued, _held(connection))
+            free = [to_node(row) for row in connection.execute(_free(now, self._fresh))]
+            able = renting.Able(connection)
+            granted: builtins.list[Lease] = []
+            for waiting, nodes in allot(line, free, now, self._fresh, able)[:BATCH]:
+                made = renting.grant(connection, waiting, nodes, now)
+                if made is None:
+                    return granted, True  # somebody was quicker: the rest may be wrong too
+                granted.append(made)
+            return granted, False
+
+        granted, raced = self._database.write(body)
+        while raced and not granted:
+            granted, raced = self._database.write(body)
+        return granted
+
+    def _worth_a_look(self, connection: Connection) -> bool:
+        if connection.execute(SOME_QUEUED).first() is None:
+            return False
+        now = connection.execute(NOW).scalar_one()
+        return connection.execute(_free(now, self._fresh).limit(1)).first() is not None
+
+    def line(self) -> Line:
+        """Return who waits, in order, and what their waiting depends on."""
+
+        def body(connection: Connection) -> Line:
+            now = connection.execute(NOW).scalar_one()
+            queued = [to_lease(row) for row in connection.execute(renting.QUEUED)]
+            busy = [to_lease(row) for row in connection.execute(BUSY)] if queued else []
+            held = _held(connection) if queued else {}
+            free = len(connection.execute(_free(now, self._fresh)).all()) if queued else 0
+            return Line(line_up(queued, held), busy, free, now)
+
+        return self._database.read(body)
+
+    def get(self, lease_id: str) -> Lease | None:
+        """Return the lease, or None."""
+        wanted = {"b_lease": lease_id}
+        row = self._database.read(lambda c: c.execute(renting.LEASE, wanted).one_or_none())
+        return None if row is None else to_lease(row)
+
+    def list(
+        self,
+        *,
+        user: str | None = None,
+        states: Collection[LeaseState] = (),
+        limit: int = 1000,
+    ) -> builtins.list[Lease]:
+        """List leases, the newest first: all, a person's, or those in some states."""
+        wanted = sa.select(lease).order_by(lease.c.asked_at.desc(), lease.c.id).limit(limit)
+        if user is not None:
+            wanted = wanted.where(lease.c.person == user)
+        if states:
+            wanted = wanted.where(lease.c.state.in_([state.value for state in states]))
+        return self._rows(wanted)
+
+    def extend(self, lease_id: str, seconds: int) -> Lease:
+        """Let a lease last longer.
+
+        QuotaError when that is more than its owner may have; RejectedError when it has not begun
+        or is ending.
+        """
+
+        def body(connection: Connection) -> Lease:
+            whose = owner_of(connection, lease_id)
+            user, now = owner(connection, whose)
+            found = renting.locked_lease(connection, lease_id)
+            if not found.state.served or found.expires_at is None:
+                raise RejectedError(
+                    f"lease {lease_id} is {found.state}: only a running lease can be extended",
+                    hint="rent again" if found.ended_at else "wait until it is granted",
+                )
+            hours = found.wish.count * seconds / 3600
+            within(connection, user, now, lambda quota, used: longer(hours, quota, used))
+            until = {"expires_at": found.expires_at + seconds * 1000, "warned_at": None}
+            return _change(connection, lease_id, until)
+
+        return self._database.write(body)
+
+    def release(self, lease_id: str, *, reason: str = "", who: str = "") -> Lease:
+        """Begin to end a lease, with its run started; one that waits is ended at once.
+
+        One that is ending or has ended stays as it is.
+        """
+
+        def body(connection: Connection) -> Lease:
+            found = renting.locked_lease(connection, lease_id)
+            if found.state is LeaseState.QUEUED:
+                return _change(connection, lease_id, _over(LeaseState.ENDED, reason))
+            if not found.state.served:
+                return found
+            run = f"release-{lease_id}-{secrets.token_hex(3)}"
+            renting.start_run(connection, "release", lease_id, run, who)
+            values = {"state": LeaseState.ENDING.value, "run": run, "reason": reason}
+            return _change(connection, lease_id, values)
+
+        return self._database.write(body)
+
+    def move(
+        self, lease_id: str, to: LeaseState, *, of: Collection[LeaseState], reason: str = ""
+    ) -> bool:
+        """Bring a lease that is in one of these states to another; False when it is not.
+
+        With ENDED or FAILED it no longer counts, and lets go of its lost nodes.  The others are
+        not touched.
+        """
+        values = {"state": to.value, "reason": reason} if to.open else _over(to, reason)
+        its = (lease.c.id == lease_id, lease.c.state.in_([state.value for state in of]))
+        change = sa.update(lease).where(*its).values(**values)
+
+        def body(connection: Connection) -> bool:
+            if connection.execute(change).rowcount == 0:
+                return False
+            if not to.open:
+                connection.execute(LET_GO, {"b_lease": lease_id})
+            return True
+
+        return self._database.write(body)
+
+    def migrate(self, lease_id: str, node_id: str, *, reason: str = "", who: str = "") -> str:
+        """Begin to move a lease off one of its nodes; return the run, or nothing.
+
+        Nothing when the lease does not have that node, is being moved already, or is not served.
+        """
+
+        def body(connection: Connection) -> str:
+            found = renting.locked_lease(connection, lease_id)
+            if found.state not in (LeaseState.GRANTED, LeaseState.ACTIVE):
+                return ""
+            if node_id not in found.nodes:
+                return ""
+            run = f"migrate-{lease_id}-{secrets.token_hex(3)}"
+            renting.start_run(connection, "migrate", lease_id, run, who, node=node_id)
+            values = {"state": LeaseState.MIGRATING.value, "run": run, "reason": reason}
+            _change(connection, lease_id, values)
+            return run
+
+        return self._database.write(body)
+
+    def spare(self, lease_id: str) -> Node | None:
+        """Hold one more node for a lease that is being moved, or None when none is free.
+
+        Asked again, it is the same node.
+        """
+
+        def body(connection: Connection) -> Node | None:
+            found = renting.locked_lease(connection, lease_id)
+            mine = NODES.where(
+                node.c.lease == lease_id,
+                node.c.state == NodeState.HELD.value,
+                node.c.id.not_in(found.nodes),
+            )
+            row = connection.execute(mine.limit(1)).one_or_none()
+            if row is not None:
+                return to_node(row)
+            now = connection.execute(NOW).scalar_one()
+            chosen = renting.choose(connection, renting.one(found.wish), now, self._fresh)
+            if chosen is None:
+                return None
+            renting.hold(connection, lease_id, [chosen[0].id])
+            return to_node(connection.execute(NODES.where(node.c.id == chosen[0].id)).one())
+
+        return self._database.write(body)
+
+    def switch(self, lease_id: str, old: str, new: str) -> Lease:
+        """Let a lease have one node in the place of another, and let go of that if it is lost.
+
+        Done twice, it is done once.
+        """
+
+        def body(connection: Connection) -> Lease:
+            found = renting.locked_lease(connection, lease_id)
+            nodes = [new if each == old else each for each in found.nodes]
+            connection.execute(LET_GO.where(node.c.id == old), {"b_lease": lease_id})
+            return _change(connection, lease_id, {"nodes": json.dumps(nodes)})
+
+        return self._database.write(body)
+
+    def give_up_waiting(self, user_id: str) -> int:
+        """End all that a person waits for; return how many."""
+        its = (lease.c.person == user_id, lease.c.state == LeaseState.QUEUED.value)
+        over = _over(LeaseState.ENDED, "its owner was disabled")
+        change = sa.update(lease).where(*its).values(**over)
+        return self._database.write(lambda c: c.execute(change).rowcount)
+
+    def expired(self, limit: int = 100) -> builtins.list[Lease]:
+        """List leases whose time is over and that nobody is ending yet, the oldest first."""
+        wanted = sa.select(lease).where(_SERVED, lease.c.expires_at <= db_now())
+        return self._rows(wanted.order_by(lease.c.expires_at).limit(limit))
+
+    def warnable(self, before: float, limit: int = 100) -> builtins.list[Lease]:
+        """List leases that end within so many seconds and whose owners were not yet told."""
+        soon = lease.c.expires_at <= db_now() + milliseconds(before)
+        wanted = sa.select(lease).where(_SERVED, soon, lease.c.warned_at.is_(None))
+        return self._rows(wanted.order_by(lease.c.expires_at).limit(limit))
+
+    def warned(self, lease_id: str) -> bool:
+        """Keep that its owner was told of its end; True for the one of many who is to tell."""
+        its = (lease.c.id == lease_id, lease.c.warned_at.is_(None), _SERVED)
+        change = sa.update(lease).where(*its).values(warned_at=db_now())
+        return self._database.write(lambda c: c.execute(change).rowcount) > 0
+
+    def stranded(self, limit: int = 100) -> builtins.list[tuple[Lease, str]]:
+        """List leases that are served by a lost node and are not yet being moved, with the node."""
+        states = [LeaseState.GRANTED.value, LeaseState.ACTIVE.value]
+        wanted = (
+            sa.select(lease, node.c.id.label("lost"))
+            .join(node, node.c.lease == lease.c.id)
+            .where(node.c.state == NodeState.LOST.value, lease.c.state.in_(states))
+            .order_by(lease.c.id, node.c.id)
+            .limit(limit)
+        )
+        rows = self._database.read(lambda c: c.execute(wanted).all())
+        found = [(to_lease(row), row.lost) for row in rows]
+        return [(each, lost) for each, lost in found if lost in each.nodes]
+
+    def next_end(self) -> int | None:
+        """Return when the next lease ends, or None."""
+        wanted = sa.select(sa.func.min(lease.c.expires_at)).where(_SERVED)
+        return self._database.read(lambda c: c.execute(wanted).scalar())
+
+    def prune(self, older_than: float) -> int:
+        """Forget leases that ended more than so many seconds ago; return how many."""
+        old = sa.delete(lease).where(lease.c.ended_at < db_now() - milliseconds(older_than))
+        return self._database.write(lambda c: c.execute(old).rowcount)
+
+    def _rows(self, wanted: sa.Select[Any]) -> builtins.list[Lease]:
+        return [to_lease(row) for row in self._database.read(lambda c: c.execute(wanted).all())]
+
+
+def _overtakes(connection: Connection, wish: Wish, nodes: Sequence[Node]) -> bool:
+    rows = connection.execute(renting.QUEUED.limit(RIVALS)).all()
+    return len(rows) == RIVALS or overtakes(wish, nodes, map(to_lease, rows))
+
+
+def _held(connection: Connection) -> dict[str, int]:
+    return {user: int(machines) for user, machines in connection.execute(HELD).all()}
+
+
+def _free(now: int, fresh: float) -> sa.Select[Any]:
+    return renting.free(now - round(fresh * 1000))
+
+
+def _over(state: LeaseState, reason: str) -> dict[str, Any]:
+    return {"state": state.value, "reason": reason, "run": "", "ended_at": db_now()}
+
+
+def _change(connection: Connection, lease_id: str, values: dict[str, Any]) -> Lease:
+    connection.execute(sa.update(lease).where(lease.c.id == lease_id).values(**values))
+    return to_lease(connection.execute(renting.LEASE, {"b_lease": lease_id}).one())

@@ -1,0 +1,175 @@
+"""Rent machines, keep them longer, give them back."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from essaim.model.errors import EssaimError, ForbiddenError, InvalidError, Problem, UnknownError
+from essaim.model.fleet import Lease, LeaseState, Node, Role, Wish
+from essaim.plan.queue import eta
+
+if TYPE_CHECKING:
+    from essaim.model.fleet import User
+    from essaim.usecases.services import Services
+
+#: No lease is asked for, or made longer, by more than this: a term.
+LONGEST = 180 * 24 * 3600
+SHORTEST = 60
+MOST_MACHINES = 10_000
+MOST_CORES = 65_536
+MOST_MEMORY = 2**30
+MOST_LABELS = 32
+PRIORITIES = 1000
+
+WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
+PUBLIC_KEY = re.compile(
+    r"(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(256|384|521)"
+    r"|sk-ssh-ed25519@openssh\.com|sk-ecdsa-sha2-nistp256@openssh\.com)"
+    r" [A-Za-z0-9+/]{32,4096}={0,3}( [^\x00-\x1f\x7f]{0,200})?"
+)
+REQUEST = re.compile(r"[\x21-\x7e]{1,128}")
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseView:
+    """A lease with its machines, or its place in the queue."""
+
+    lease: Lease
+    nodes: list[Node]
+    position: int | None = None  #: 1 is next
+    eta: int | None = None  #: milliseconds since 1970; None when nobody can tell
+
+
+def rent(services: Services, by: User, wish: Wish, public_key: str, *, key: str = "") -> Lease:
+    """Rent machines for oneself: granted at once with its run started, or queued.
+
+    The same `key` returns the same lease.  QuotaError when it is more than one may have.
+    """
+    _check(by, wish, public_key, key)
+    made = services.leases.rent(by.id, wish, public_key, request=key)
+    if made.state is LeaseState.QUEUED:
+        # Somebody may have passed over, or just returned, what this one waits for.
+        grant_queue(services)
+        return services.leases.get(made.id) or made
+    if made.state is LeaseState.GRANTED:
+        services.courier.wake(made.run)
+    return made
+
+
+def extend(services: Services, by: User, lease_id: str, seconds: int) -> Lease:
+    """Keep one's machines so many seconds longer, within the quota; operators may for others."""
+    if not 1 <= seconds <= LONGEST:
+        raise InvalidError([Problem(f"seconds must be between 1 and {LONGEST}")])
+    _mine(services, by, lease_id)
+    return services.leases.extend(lease_id, seconds)
+
+
+def release(services: Services, by: User, lease_id: str) -> Lease:
+    """Give machines back; operators may for others.  Done twice, it is done once."""
+    _mine(services, by, lease_id)
+    ending = services.leases.release(lease_id, reason=f"released by {by.name}", who=by.name)
+    if ending.run:
+        services.courier.wake(ending.run)
+    return ending
+
+
+def lease(services: Services, by: User, lease_id: str) -> LeaseView:
+    """One lease, one's own or, for operators, anybody's."""
+    found = _mine(services, by, lease_id)
+    if found.state is LeaseState.QUEUED:
+        line = services.leases.line()
+        ids = [each.id for each in line.leases]
+        if lease_id in ids:
+            when = eta(line.leases, lease_id, line.busy, line.free, line.now)
+            return LeaseView(found, [], ids.index(lease_id) + 1, when)
+        found = _mine(services, by, lease_id)  # granted in between
+    nodes = {node.id: node for node in services.fleet.list(ids=found.nodes)} if found.nodes else {}
+    return LeaseView(found, [nodes[key] for key in found.nodes if key in nodes])
+
+
+def leases(services: Services, by: User, *, all: bool = False) -> list[Lease]:  # noqa: A002 - as asked
+    """List one's leases, the newest first; operators may ask for everybody's."""
+    if all and by.role is Role.MEMBER:
+        raise ForbiddenError("only operators may see everybody's leases")
+    return services.leases.list(user=None if all else by.id)
+
+
+def migrate(services: Services, lease_id: str, node_id: str, reason: str) -> str:
+    """Move a lease off a node that is lost; return the run, or nothing when it needs none."""
+    run = services.leases.migrate(lease_id, node_id, reason=reason)
+    if run:
+        services.courier.wake(run)
+    return run
+
+
+def expire(services: Services) -> list[Lease]:
+    """Begin to end every lease whose time is over; return those that this call saw to."""
+    ending = []
+    for due in services.leases.expired():
+        ended = services.leases.release(due.id, reason="its time is over", who="the clock")
+        if ended.run:
+            services.courier.wake(ended.run)
+        ending.append(ended)
+    return ending
+
+
+def grant_queue(services: Services) -> list[Lease]:
+    """Grant waiting leases in fair order while there are machines for the first of them."""
+    granted: list[Lease] = []
+    while some := services.leases.grant_some():
+        for each in some:
+            services.courier.wake(each.run)
+        granted += some
+    return granted
+
+
+def _mine(services: Services, by: User, lease_id: str) -> Lease:
+    found = services.leases.get(lease_id)
+    if found is None or (by.role is Role.MEMBER and found.user != by.id):
+        raise _unknown(lease_id)
+    return found
+
+
+def _unknown(lease_id: str) -> EssaimError:
+    return UnknownError(f"no lease {lease_id}", hint="essaim leases lists yours")
+
+
+def _check(by: User, wish: Wish, public_key: str, key: str) -> None:
+    problems = _wish(wish)
+    if not PUBLIC_KEY.fullmatch(public_key):
+        problems.append(
+            Problem("public_key is not one SSH public key", hint="one line of ~/.ssh/*.pub")
+        )
+    if key and not REQUEST.fullmatch(key):
+        problems.append(Problem("an idempotency key has up to 128 printable characters"))
+    if problems:
+        raise InvalidError(problems)
+    if wish.priority and by.role is Role.MEMBER:
+        raise ForbiddenError("only operators may set priorities")
+
+
+def _wish(wish: Wish) -> list[Problem]:
+    bounds = [
+        ("count", wish.count, 1, MOST_MACHINES),
+        ("cores", wish.cores, 1, MOST_CORES),
+        ("memory", wish.memory, 0, MOST_MEMORY),
+        ("seconds", wish.seconds, SHORTEST, LONGEST),
+        ("priority", wish.priority, -PRIORITIES, PRIORITIES),
+    ]
+    problems = [
+        Problem(f"{name} must be between {least} and {most}")
+        for name, value, least, most in bounds
+        if not least <= value <= most
+    ]
+    if wish.site and not WORD.fullmatch(wish.site):
+        problems.append(Problem(f"site {wish.site!r} is not a name"))
+    if len(wish.labels) > MOST_LABELS:
+        problems.append(Problem(f"at most {MOST_LABELS} labels"))
+    problems += [
+        Problem(f"{key}={value} is not a label")
+        for key, value in wish.labels.items()
+        if not WORD.fullmatch(key) or (value and not WORD.fullmatch(value))
+    ]
+    return problems

@@ -1,0 +1,253 @@
+"""Who may do what: every route, every kind of caller (R-D2)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from api.rig import KEY, PASSWORD, is_problem, routes, world
+from essaim.api.app import create_app
+from essaim.model.fleet import NodeState, Role
+from essaim.usecases import people
+from essaim.usecases.credentials import digest, hash_password, new_token
+
+#: Who does not show, or no longer has, a session.
+NOBODY = ("stranger", "forged", "expired", "revoked", "disabled", "node")
+SOMEBODY = ("other", "member", "operator", "admin")
+
+CODES = {401: "unauthorised", 403: "forbidden", 404: "unknown"}
+
+
+@dataclass
+class Row:
+    """A request, and what comes of it by caller; those not named count as `else_`."""
+
+    path: Callable[[Cast], str] | None = None
+    body: Callable[[Cast], dict] | None = None
+    before: Callable[[Cast], None] = lambda _cast: None
+    else_: int = 401
+    says: dict[str, int] = field(default_factory=dict)
+
+
+class Cast:
+    """Everybody, a lease of the member's, and a node."""
+
+    def __init__(self, plane) -> None:
+        self.plane = plane
+        self.numbers = itertools.count()
+        plane.ready("machine-1")
+        self.node, credential = plane.join("machine-2")
+        users = {name: plane.user(name) for name in ("member", "other", "revoked", "disabled")}
+        users["operator"] = plane.user("operator", Role.OPERATOR)
+        users["admin"] = plane.user("admin", Role.ADMIN)
+        users["expired"] = plane.user("expired", Role.ADMIN)
+        self.tokens = {name: plane.token(user) for name, user in users.items()}
+        self.tokens |= {"stranger": "", "node": credential}
+        self.tokens["expired"] = plane.expired(users["expired"])
+        self.tokens["forged"] = self.tokens["admin"][:-4] + "AAAA"
+        token, sid = plane.session(users["revoked"])
+        plane.people.revoke(sid)
+        self.tokens["revoked"] = token
+        plane.people.change("disabled", {"disabled": True})
+        lease = people_rent(plane, users["member"])
+        self.lease, self.run = lease.id, lease.run
+
+    def number(self) -> int:
+        return next(self.numbers)
+
+    def quarantine(self) -> None:
+        self.plane.fleet.move(self.node, NodeState.QUARANTINED, of=list(NodeState))
+
+    def refresh_token(self) -> str:
+        token = new_token("refresh")
+        user, _hash = self.plane.people.find("admin")
+        self.plane.people.open_session(user.id, digest(token), 60)
+        return token
+
+    def known(self) -> None:
+        self.plane.people.change("other", {"password": hash_password(PASSWORD)})
+        # A changed password ended the session.
+        self.tokens["other"] = self.plane.token(self.plane.people.find("other")[0])
+
+
+def people_rent(plane, user):
+    from essaim.model.fleet import Wish
+    from essaim.usecases.leases import rent
+
+    return rent(plane, user, Wish(), KEY)
+
+
+def all_of(status: int) -> dict[str, int]:
+    return dict.fromkeys(SOMEBODY, status)
+
+
+ANNOUNCED = {"cores": 1, "memory": 512, "tunnel": True}
+OPERATORS = {"operator": 200, "admin": 200}
+OWNER = {**all_of(200), "other": 404}
+
+ROWS: dict[tuple[str, str], Row] = {
+    ("GET", "/openapi.json"): Row(else_=200),
+    ("GET", "/healthz"): Row(else_=200),
+    ("GET", "/readyz"): Row(else_=200),
+    ("GET", "/agent.py"): Row(else_=200),
+    ("GET", "/metrics"): Row(says={**OPERATORS, "member": 403, "other": 403}),
+    ("POST", "/api/signup"): Row(
+        body=lambda cast: {"name": f"new-{cast.number()}", "password": PASSWORD}, else_=201
+    ),
+    ("POST", "/api/login"): Row(
+        before=Cast.known, body=lambda _cast: {"name": "other", "password": PASSWORD}, else_=200
+    ),
+    ("POST", "/api/refresh"): Row(body=lambda cast: {"refresh": cast.refresh_token()}, else_=200),
+    ("POST", "/api/logout"): Row(says=all_of(204)),
+    ("GET", "/api/users"): Row(says={**all_of(403), **OPERATORS}),
+    ("PATCH", "/api/users/{name}"): Row(
+        path=lambda _cast: "/api/users/other",
+        body=lambda _cast: {"machines": 3},
+        says={**all_of(403), "admin": 200},
+    ),
+    ("POST", "/api/enrolments"): Row(body=lambda _cast: {}, says={**all_of(403), "admin": 201}),
+    ("POST", "/api/workers/register"): Row(
+        body=lambda cast: {
+            "token": cast.plane.enrolment(),
+            "name": f"pc-{cast.number()}",
+            "host_key": f"ssh-ed25519 {digest(str(cast.number()))}",
+            **ANNOUNCED,
+        },
+        else_=201,
+    ),
+    ("POST", "/api/workers/heartbeat"): Row(
+        body=lambda cast: {"boot_id": "boot", "seq": cast.number()},
+        says={**all_of(401), "node": 200},
+    ),
+    ("GET", "/api/nodes"): Row(says=all_of(200)),
+    ("GET", "/api/nodes/{node_id}"): Row(
+        path=lambda cast: f"/api/nodes/{cast.node}", says=all_of(200)
+    ),
+    ("POST", "/api/nodes/{node_id}/drain"): Row(
+        path=lambda cast: f"/api/nodes/{cast.node}/drain", says={**all_of(403), **OPERATORS}
+    ),
+    ("POST", "/api/nodes/{node_id}/readmit"): Row(
+        path=lambda cast: f"/api/nodes/{cast.node}/readmit",
+        before=Cast.quarantine,
+        says={**all_of(403), **OPERATORS},
+    ),
+    ("POST", "/api/rent"): Row(
+        body=lambda _cast: {"public_key": KEY, "patience": 0, "cores": 64}, says=all_of(202)
+    ),
+    ("POST", "/api/extend"): Row(
+        body=lambda cast: {"lease": cast.lease, "seconds": 60}, says=OWNER
+    ),
+    ("POST", "/api/release"): Row(body=lambda cast: {"lease": cast.lease}, says=OWNER),
+    ("GET", "/api/leases"): Row(says=all_of(200)),
+    ("GET", "/api/leases/{lease_id}"): Row(
+        path=lambda cast: f"/api/leases/{cast.lease}", says=OWNER
+    ),
+    ("GET", "/api/runs/{run_id}"): Row(path=lambda cast: f"/api/runs/{cast.run}", says=OWNER),
+    ("GET", "/api/events"): Row(says=all_of(200)),
+}
+
+#: The server trusts its neighbour to say where a request came from: here, from elsewhere.
+ELSEWHERE = {"X-Forwarded-For": "192.0.2.99"}
+
+
+@pytest.fixture
+def there(new_database):
+    with world(new_database("sqlite"), stream_seconds=0.0) as made:
+        yield made
+
+
+def test_every_route_has_a_row():
+    assert routes(create_app(None)) == set(ROWS)
+
+
+@pytest.mark.parametrize("route", ROWS, ids=" ".join)
+def test_callers_are_told_apart(route, there):
+    row, cast = ROWS[route], Cast(there.plane)
+    got, wanted = {}, {}
+    for caller in (*NOBODY, *SOMEBODY):
+        row.before(cast)
+        method, path = route
+        answer = there.ask(
+            method,
+            row.path(cast) if row.path else path,
+            cast.tokens[caller],
+            headers=ELSEWHERE,
+            json=row.body(cast) if row.body else None,
+        )
+        got[caller] = answer.status_code
+        wanted[caller] = row.says.get(caller, row.else_)
+        if answer.status_code in CODES:
+            is_problem(answer, answer.status_code, CODES[answer.status_code])
+        if answer.status_code == 401:
+            assert answer.headers["www-authenticate"] == "Bearer"
+    assert got == wanted
+
+
+def test_another_s_lease_looks_like_none_at_all(there):
+    cast = Cast(there.plane)
+    theirs = there.ask("GET", f"/api/leases/{cast.lease}", cast.tokens["other"])
+    none = there.ask("GET", "/api/leases/l-00000000", cast.tokens["other"])
+    assert (
+        is_problem(theirs, 404, "unknown")["detail"].replace(cast.lease, "l-00000000")
+        == is_problem(none, 404, "unknown")["detail"]
+    )
+    their_run = there.ask("GET", f"/api/runs/{cast.run}", cast.tokens["other"])
+    no_run = there.ask("GET", "/api/runs/rent-l-0", cast.tokens["other"])
+    hidden = is_problem(their_run, 404, "unknown"), is_problem(no_run, 404, "unknown")
+    assert hidden[0]["hint"] == hidden[1]["hint"]
+    assert there.ask("GET", "/api/leases", cast.tokens["other"]).json() == []
+
+
+def test_members_see_runs_of_their_leases_only(there):
+    cast = Cast(there.plane)
+    clean = there.plane.journal.list(workflow="clean", limit=1)[0]
+    path = f"/api/runs/{clean.id}"
+    assert there.ask("GET", path, cast.tokens["member"]).status_code == 404
+    assert there.ask("GET", path, cast.tokens["operator"]).status_code == 200
+
+
+def test_members_do_not_see_everybody_s_leases_or_where_nodes_are(there):
+    cast = Cast(there.plane)
+    for caller, status in {"member": 403, "operator": 200, "admin": 200}.items():
+        answer = there.ask("GET", "/api/leases?all=true", cast.tokens[caller])
+        assert answer.status_code == status
+    path = f"/api/nodes/{cast.node}"
+    assert there.ask("GET", path, cast.tokens["member"]).json()["address"] == ""
+    assert there.ask("GET", path, cast.tokens["operator"]).json()["address"] == "192.0.2.1"
+
+
+def test_everybody_may_change_their_own_password_and_nothing_else(there):
+    cast = Cast(there.plane)
+    secret = {"password": "another long sentence"}
+    mine, theirs = "/api/users/member", "/api/users/other"
+    assert there.ask("PATCH", theirs, cast.tokens["member"], json=secret).status_code == 403
+    assert (
+        there.ask("PATCH", mine, cast.tokens["member"], json={"role": "admin"}).status_code == 403
+    )
+    assert there.ask("PATCH", mine, cast.tokens["member"], json=secret).status_code == 200
+    # It ended the session it was asked in.
+    assert there.ask("GET", "/api/leases", cast.tokens["member"]).status_code == 401
+    assert people.login(there.plane, "member", secret["password"]).access
+
+
+def test_tokens_are_taken_from_the_header_only(there):
+    cast = Cast(there.plane)
+    token = cast.tokens["admin"]
+    assert there.client.get("/api/users", params={"access_token": token}).status_code == 401
+    assert there.client.get("/api/users", headers={"Cookie": f"access={token}"}).status_code == 401
+    basic = {"Authorization": f"Basic {token}"}
+    assert there.client.get("/api/users", headers=basic).status_code == 401
+
+
+def test_the_metrics_are_for_this_computer_and_operators(there):
+    Cast(there.plane)
+    answer = there.client.get("/metrics")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert 'essaim_nodes{state="lost"} 0' in answer.text
+    assert "essaim_queue_length 0" in answer.text
+    # What a proxy on this computer passes on is not from this computer.
+    assert there.client.get("/metrics", headers={"Via": "1.1 proxy"}).status_code == 401

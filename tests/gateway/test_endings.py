@@ -1,0 +1,164 @@
+"""Sessions end when the lease does, and go to where it is.  R-D5."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from drivers.lab import PATIENCE
+from gateway.rig import ACCOUNT, finish, read_until, running, wait_for
+
+
+def begun(fleet, **more):
+    client = fleet.start("echo ready; exec sleep 1000", **more)
+    read_until(client, b"ready\n")
+    return client
+
+
+def test_cut_ends_the_sessions_of_this_lease_at_once_and_says_why(fleet):
+    clients = [begun(fleet) for _ in range(3)]
+    began = time.monotonic()
+    fleet.gateway.cut(ACCOUNT, f"lease {ACCOUNT} was released")
+    ends = [finish(client) for client in clients]
+    # One second is promised; the computer the test runs on may be busy.
+    assert time.monotonic() - began < 10
+    for code, _, err in ends:
+        assert code == 255
+        assert f"essaim: lease {ACCOUNT} was released".encode() in err
+    wait_for(fleet.book.all_closed, "they are recorded as closed")
+
+
+def test_cut_leaves_other_leases_alone(fleet):
+    fleet.gateway.cut("l-somebody")
+    client = begun(fleet)
+    fleet.gateway.cut("l-somebody")
+    assert client.poll() is None
+    fleet.gateway.cut(ACCOUNT)
+    assert b"has ended or moved" in finish(client)[2]
+
+
+def test_a_client_that_only_forwards_is_told_too(fleet):
+    client = fleet.start(flags=["-N"])
+    wait_for(lambda: fleet.book.sessions, "it is in")
+    fleet.gateway.cut(ACCOUNT)
+    code, _, err = finish(client)
+    assert code == 255
+    assert b"has ended or moved" in err
+
+
+def test_a_client_that_does_not_read_is_ended_as_well(fleet):
+    client = fleet.start("cat /dev/zero")
+    wait_for(lambda: fleet.book.sessions, "it is in")
+    client.stdout.read(100_000)
+    fleet.gateway.cut(ACCOUNT)
+    wait_for(fleet.book.all_closed, "it is recorded as closed")
+    assert finish(client)[0] == 255
+
+
+@pytest.fixture
+def watchful(empty_fleet):
+    """A gateway that soon knows what has changed, so that no login races with an expiry."""
+    empty_fleet.lease()
+    with running(empty_fleet.make_gateway(check_every=0.1)):
+        yield empty_fleet
+
+
+def expire(fleet, seconds):
+    """Let the lease expire soon, and wait until the gateway knows; gives the time."""
+    asked = []
+    real = fleet.book.lease
+    end = time.time() + seconds
+    fleet.book.change(expires_at=end)
+    fleet.book.lease = lambda account: asked.append(account) or real(account)
+    wait_for(lambda: len(asked) > 1, "the gateway knows")
+    fleet.book.lease = real
+    return end
+
+
+def test_a_lease_that_expires_ends_its_sessions(watchful):
+    client = begun(watchful)
+    end = expire(watchful, 2)
+    code, _, err = finish(client)
+    late = time.time() - end
+    assert code == 255
+    assert f"essaim: lease {ACCOUNT} has expired".encode() in err
+    # One second is promised; the computer the test runs on may be busy.
+    assert 0 <= late < 10
+    assert b"Permission denied" in watchful.ssh("true").stderr
+
+
+def test_a_control_plane_that_hangs_does_not_prolong_a_lease(watchful):
+    client = begun(watchful)
+    expire(watchful, 3)
+    release = threading.Event()
+    watchful.book.lease = lambda _account: release.wait(PATIENCE) and None
+    try:
+        assert f"essaim: lease {ACCOUNT} has expired".encode() in finish(client)[2]
+    finally:
+        release.set()
+
+
+def test_a_lease_that_was_extended_goes_on(watchful):
+    client = begun(watchful)
+    end = expire(watchful, 5)
+    watchful.book.change(expires_at=end + 1000)
+    asked = []
+    real = watchful.book.lease
+    watchful.book.lease = lambda account: asked.append(time.time()) or real(account)
+    wait_for(lambda: asked and asked[-1] > end, "the gateway looks again when it is time")
+    assert client.poll() is None
+    watchful.gateway.cut(ACCOUNT)
+    finish(client)
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (lambda fleet: fleet.book.leases.clear(), "has ended"),
+        (lambda fleet: fleet.lease(1), "has moved to another machine: log in again"),
+        (lambda fleet: fleet.book.change(node=""), "has lost its machine: log in again"),
+        (lambda fleet: fleet.book.change(keys=()), "has another key now"),
+    ],
+    ids=["released", "moved", "lost", "key"],
+)
+def test_what_another_process_decides_is_noticed(watchful, change, line):
+    client = begun(watchful)
+    change(watchful)
+    assert f"essaim: lease {ACCOUNT} {line}".encode() in finish(client)[2]
+
+
+def test_after_a_migration_the_same_address_leads_to_the_new_machine(fleet):
+    words = fleet.words("hostname; cat note 2>/dev/null; echo was-here >note")
+    assert fleet.ssh("hostname; rm -f note; echo first >note").stdout == b"m1\n"
+    fleet.root(1, f"echo second >/home/{ACCOUNT}/note")
+    client = begun(fleet)
+    fleet.lease(1)
+    fleet.gateway.cut(ACCOUNT, f"lease {ACCOUNT} has moved: log in again")
+    assert b"has moved: log in again" in finish(client)[2]
+    # The very same command line, the very same known_hosts.
+    assert words == fleet.words("hostname; cat note 2>/dev/null; echo was-here >note")
+    assert fleet.ssh("hostname; cat note").stdout == b"m2\nsecond\n"
+    assert {session.node for session in fleet.book.sessions.values()} == {"m1", "m2"}
+
+
+def test_who_logs_in_while_the_lease_is_being_moved_waits_for_the_new_machine(empty_fleet):
+    empty_fleet.lease(node="")
+    asked = []
+    real = empty_fleet.book.lease
+    empty_fleet.book.lease = lambda account: asked.append(account) or real(account)
+    with running(empty_fleet.make_gateway(patience=PATIENCE)):
+        client = empty_fleet.start("hostname")
+        wait_for(lambda: len(asked) > 3, "it waits")
+        assert client.poll() is None
+        empty_fleet.lease(1)
+        assert finish(client)[1] == b"m2\n"
+
+
+def test_a_stopping_gateway_tells_its_clients(empty_fleet):
+    empty_fleet.lease()
+    with running(empty_fleet.make_gateway()):
+        client = begun(empty_fleet)
+    assert b"essaim: the gateway is stopping: log in again" in finish(client)[2]
+    assert empty_fleet.book.all_closed()

@@ -1,0 +1,140 @@
+"""Both provisioners on one real machine end in the same state: R-D4."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from agent.worker import worker
+from essaim.model.errors import RejectedError
+from essaim.remote.accounts import AnsibleAccounts, NativeAccounts, Proof
+
+ACCOUNT = "l-7k2m9x4q"
+LIMITS = {"processes": 40, "memory_mib": 256, "open_files": 200}
+STATE = (
+    "getent passwd {a}; getent shadow {a}; getent group {a}; id {a}; "
+    "cd /home/{a}; find . -printf '%P %y %m %U %G %s\\n' | sort; cat .ssh/authorized_keys; "
+    "cd /etc/security/limits.d; cat essaim-{a}.conf; stat -c '%a %U' essaim-{a}.conf; "
+    "grep {a} /etc/subuid /etc/subgid; sudo -n -l -U {a}; passwd -S {a}"
+)
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory):
+    if os.geteuid():
+        pytest.skip("the accounts of these machines need root's uids")
+    with worker(tmp_path_factory.mktemp("accounts")) as one:
+        one.install("--playbooks")
+        yield one
+
+
+@pytest.fixture
+def native(node):
+    return NativeAccounts(node.remote)
+
+
+@pytest.fixture
+def provisioners(node, native, logs):
+    ansible = AnsibleAccounts(
+        node.remote, node.keyring, record=logs.record, note=logs.note, proxy=node.proxy
+    )
+    return {"native": native, "ansible": ansible}
+
+
+def seen(node):
+    return node.sh(STATE.format(a=ACCOUNT), ok=False).stdout
+
+
+@pytest.mark.root
+def test_both_end_in_the_same_state(node, provisioners):
+    key = node.keyring.user_public_key() + " {{ lookup('pipe', 'touch /tmp/broken-into') }}"
+    until = int(time.time()) + 3600
+    states, later, logins = {}, {}, {}
+    for name, accounts in provisioners.items():
+        accounts.create(node.service, ACCOUNT, [key], until, LIMITS)
+        states[name] = seen(node)
+        accounts.create(node.service, ACCOUNT, [key], until, LIMITS)
+        assert seen(node) == states[name]
+        # What an administrator or the account itself has bent is straightened.
+        node.sh(f"usermod -aG daemon {ACCOUNT}; chmod 755 /home/{ACCOUNT}")
+        node.sh(f"cd /home/{ACCOUNT}; rm -r .ssh; ln -s /srv .ssh; chown -h {ACCOUNT} .ssh")
+        accounts.create(node.service, ACCOUNT, [key], until + 200_000, {"processes": 41})
+        later[name] = seen(node)
+        logins[name] = node.ssh(ACCOUNT, "id; ulimit -u; ulimit -n; sudo -n true; pwd").stdout
+        assert not accounts.verify(node.service, ACCOUNT).clean
+        accounts.remove(node.service, ACCOUNT)
+        assert accounts.verify(node.service, ACCOUNT) == Proof(clean=True)
+        accounts.remove(node.service, ACCOUNT)
+        assert node.sh("ls -A /srv").stdout == ""
+    assert states["native"] == states["ansible"]
+    assert later["native"] == later["ansible"]
+    assert logins["native"] == logins["ansible"]
+    expected = f"{ACCOUNT}:x:61000:61000:essaim lease until {until}:/home/{ACCOUNT}:"
+    assert states["native"].startswith(expected)
+    assert f"{ACCOUNT}:*:" in states["native"]
+    assert "is not allowed to run sudo" in states["native"]
+    assert "nproc 41" in later["native"]
+    assert "nofile" not in later["native"]
+    assert "lookup" not in states["native"]
+
+
+@pytest.mark.root
+def test_a_home_goes_to_the_next_machine(node, native):
+    native.create(node.service, ACCOUNT, [node.keyring.user_public_key()], 2_000_000_000, {})
+    node.ssh(ACCOUNT, "head -c 6000000 /dev/urandom > big; sha256sum big > sum")
+    data = native.save(node.service, ACCOUNT, 100)
+    native.remove(node.service, ACCOUNT)
+    native.create(node.service, ACCOUNT, [node.keyring.user_public_key()], 2_000_000_000, {})
+    native.restore(node.service, ACCOUNT, data)
+    native.message(node.service, ACCOUNT, "moved here")
+    assert node.ssh(ACCOUNT, "sha256sum -c sum").stdout == "big: OK\n"
+    assert [one["account"] for one in native.list(node.service)] == [ACCOUNT]
+    assert native.clean(node.service) == Proof(clean=True)
+    with pytest.raises(RejectedError, match="there is no account"):
+        native.save(node.service, ACCOUNT, 1)
+    with pytest.raises(RejectedError, match="there is no account"):
+        native.restore(node.service, ACCOUNT, data)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("name", ["native", "ansible"])
+def test_what_is_no_lease_is_refused_here(node, provisioners, name):
+    accounts, key = provisioners[name], node.keyring.user_public_key()
+    for account in ("root", "l-../x", "l-ab cd", "l-abcd\n", "-l"):
+        with pytest.raises(RejectedError, match="cannot be the account of a lease"):
+            accounts.create(node.service, account, [key], 1, {})
+        with pytest.raises(RejectedError, match="cannot be the account of a lease"):
+            accounts.remove(node.service, account)
+    for keys in ([], ["x"], [f'command="sh" {key}'], [f"{key}\n{key}"]):
+        with pytest.raises(RejectedError, match="public SSH keys"):
+            accounts.create(node.service, ACCOUNT, keys, 1, {})
+    with pytest.raises(RejectedError, match="no such limit: nice"):
+        accounts.create(node.service, ACCOUNT, [key], 1, {"nice": 1})
+    node.sh("useradd l-other1")
+    with pytest.raises(RejectedError, match="did not make it"):
+        accounts.create(node.service, "l-other1", [key], 1, {})
+    node.sh("userdel l-other1")
+
+
+@pytest.mark.root
+def test_a_playbook_where_only_the_helper_is_allowed_says_what_to_do(node, provisioners):
+    node.install()
+    try:
+        with pytest.raises(RejectedError, match="sudo") as caught:
+            provisioners["ansible"].remove(node.service, ACCOUNT)
+    finally:
+        node.install("--playbooks")
+    assert "--playbooks" in caught.value.hint
+
+
+@pytest.mark.root
+def test_a_machine_without_the_helper_says_so(node, native):
+    node.sh("mv /usr/local/lib/essaim/helper /root/helper")
+    try:
+        with pytest.raises(RejectedError, match=r"list: sudo: .*command not found") as caught:
+            native.list(node.service)
+    finally:
+        node.sh("mv /root/helper /usr/local/lib/essaim/helper")
+    assert "agent is installed" in caught.value.hint

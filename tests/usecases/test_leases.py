@@ -1,0 +1,183 @@
+"""Renting, extending, giving back: what each may do, and with whose leases."""
+
+from __future__ import annotations
+
+import pytest
+import sqlalchemy as sa
+
+from essaim.model.errors import ForbiddenError, InvalidError, QuotaError, UnknownError
+from essaim.model.fleet import LeaseState, NodeState, Quota, Role, Wish
+from essaim.store.schema import lease as lease_table
+from essaim.usecases import leases
+from usecases.plane import KEY, Plane
+
+
+@pytest.fixture
+def plane(sqlite) -> Plane:
+    return Plane(sqlite)
+
+
+def test_from_rent_to_release(database):
+    plane = Plane(database)
+    node, ann = plane.ready("one"), plane.user("ann")
+    lease = leases.rent(plane, ann, Wish(), KEY)
+    assert plane.courier.woken == [f"rent-{lease.id}"]
+    view = leases.lease(plane, ann, lease.id)
+    assert [each.id for each in view.nodes] == [node.id]
+    assert (view.position, view.eta) == (None, None)
+    longer = leases.extend(plane, ann, lease.id, 600)
+    assert longer.expires_at == lease.expires_at + 600_000
+    ending = leases.release(plane, ann, lease.id)
+    assert ending.state is LeaseState.ENDING
+    assert plane.courier.woken[-1] == ending.run
+    assert plane.journal.get(ending.run).input == {"lease": lease.id}
+
+
+def test_who_waits_sees_their_place_and_when(database):
+    plane = Plane(database)
+    plane.ready("one")
+    ann, bob, cat = plane.user("ann"), plane.user("bob"), plane.user("cat")
+    first = leases.rent(plane, ann, Wish(seconds=3600), KEY)
+    second = leases.rent(plane, bob, Wish(seconds=600), KEY)
+    asked = sa.update(lease_table).where(lease_table.c.id == second.id)
+    plane.database.write(lambda c: c.execute(asked.values(asked_at=second.asked_at - 1)))
+    third = leases.rent(plane, cat, Wish(seconds=600), KEY)
+    views = [leases.lease(plane, bob, second.id), leases.lease(plane, cat, third.id)]
+    assert [view.position for view in views] == [1, 2]
+    assert [view.eta for view in views] == [first.expires_at, first.expires_at + 600_000]
+    leases.release(plane, ann, first.id)
+    plane.returned(first.id)
+    (granted,) = leases.grant_queue(plane)
+    assert granted.id == second.id
+    assert plane.courier.woken[-1] == f"rent-{second.id}"
+    assert leases.lease(plane, bob, second.id).position is None
+    assert leases.lease(plane, cat, third.id).position == 1
+
+
+def test_a_wish_that_nothing_can_fulfil_has_no_estimate(plane):
+    ann = plane.user("ann")
+    lease = leases.rent(plane, ann, Wish(), KEY)
+    assert leases.lease(plane, ann, lease.id).eta is None
+
+
+def test_a_newcomer_of_another_kind_is_served_at_once_past_the_queue(plane):
+    plane.ready("small", cores=1)
+    leases.rent(plane, plane.user("ann"), Wish(cores=8), KEY)
+    assert leases.rent(plane, plane.user("bob"), Wish(), KEY).state is LeaseState.GRANTED
+
+
+def test_a_newcomer_behind_an_impossible_wish_is_served_at_once(plane):
+    plane.ready("one")
+    leases.rent(plane, plane.user("ann"), Wish(count=9), KEY)
+    assert leases.rent(plane, plane.user("bob"), Wish(), KEY).state is LeaseState.GRANTED
+
+
+def test_the_same_key_is_the_same_lease(plane):
+    plane.ready("one")
+    ann = plane.user("ann")
+    first = leases.rent(plane, ann, Wish(), KEY, key="k1")
+    assert leases.rent(plane, ann, Wish(), KEY, key="k1") == first
+    leases.release(plane, ann, first.id)
+    plane.returned(first.id)
+    assert leases.rent(plane, ann, Wish(), KEY, key="k1").state is LeaseState.ENDED
+    assert leases.rent(plane, ann, Wish(), KEY, key="k2").id != first.id
+
+
+def test_a_quota_is_a_rejection_with_its_own_code(plane):
+    ann = plane.user("ann", quota=Quota(machines=1, hours=10))
+    leases.rent(plane, ann, Wish(), KEY)
+    with pytest.raises(QuotaError, match="2 machines; 1 allowed") as caught:
+        leases.rent(plane, ann, Wish(), KEY)
+    assert caught.value.code == "quota"
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        Wish(count=0),
+        Wish(count=10**6),
+        Wish(cores=0),
+        Wish(memory=-1),
+        Wish(seconds=0),
+        Wish(seconds=10**9),
+        Wish(site="a b"),
+        Wish(labels={"a b": "c"}),
+        Wish(labels={str(n): "x" for n in range(99)}),
+        Wish(priority=10**9),
+    ],
+)
+def test_senseless_wishes_are_refused(plane, wish):
+    with pytest.raises(InvalidError):
+        leases.rent(plane, plane.user("ann", Role.OPERATOR), wish, KEY)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "",
+        "ssh-ed25519",
+        f"{KEY}\n{KEY}",
+        f'command="id" {KEY}',
+        "-----BEGIN OPENSSH PRIVATE KEY-----",
+        "ssh-dss AAAAB3NzaC1kc3MAAACBAJx1rKqXl7ZJcG9Vt0mC3o2y5QnC8m8m0mJ3",
+    ],
+)
+def test_only_one_plain_public_key_is_taken(plane, key):
+    with pytest.raises(InvalidError, match="public_key"):
+        leases.rent(plane, plane.user("ann"), Wish(), key)
+
+
+def test_only_operators_set_priorities(plane):
+    with pytest.raises(ForbiddenError):
+        leases.rent(plane, plane.user("ann"), Wish(priority=1), KEY)
+    leases.rent(plane, plane.user("otto", Role.OPERATOR), Wish(priority=1), KEY)
+
+
+def test_another_tenants_lease_does_not_exist(plane):
+    plane.ready("one")
+    ann, eve = plane.user("ann", project="physics"), plane.user("eve", project="physics")
+    operator, admin = plane.user("otto", Role.OPERATOR), plane.user("root", Role.ADMIN)
+    lease = leases.rent(plane, ann, Wish(), KEY)
+    acts = [
+        lambda by, key: leases.lease(plane, by, key),
+        lambda by, key: leases.extend(plane, by, key, 60),
+        lambda by, key: leases.release(plane, by, key),
+    ]
+    for act in acts:
+        told = []
+        for key in (lease.id, "l-nothing1"):
+            with pytest.raises(UnknownError) as caught:
+                act(eve, key)
+            told.append(caught.value.what.replace(key, "KEY"))
+        assert told[0] == told[1]
+    assert leases.leases(plane, eve) == []
+    with pytest.raises(ForbiddenError):
+        leases.leases(plane, eve, all=True)
+    for by in (operator, admin):
+        assert [each.id for each in leases.leases(plane, by, all=True)] == [lease.id]
+        assert leases.leases(plane, by) == []
+        assert leases.lease(plane, by, lease.id).lease.user == ann.id
+        leases.extend(plane, by, lease.id, 60)
+    assert leases.release(plane, operator, lease.id).reason == "released by otto"
+
+
+def test_expired_leases_are_ended_by_one_of_many(plane):
+    plane.ready("one")
+    lease = leases.rent(plane, plane.user("ann"), Wish(), KEY)
+    assert leases.expire(plane) == []
+    past = sa.update(lease_table).values(expires_at=plane.fleet.now() - 1)
+    plane.database.write(lambda c: c.execute(past))
+    (ended,) = leases.expire(plane)
+    assert (ended.id, ended.state) == (lease.id, LeaseState.ENDING)
+    assert leases.expire(plane) == []
+    assert len(plane.runs("release")) == 1
+
+
+def test_a_lost_nodes_lease_is_moved_once(plane):
+    node = plane.ready("one")
+    lease = leases.rent(plane, plane.user("ann"), Wish(), KEY)
+    plane.fleet.move(node.id, NodeState.LOST, of=[NodeState.HELD], reason="silent")
+    run = leases.migrate(plane, lease.id, node.id, "silent")
+    assert run == plane.courier.woken[-1]
+    assert leases.migrate(plane, lease.id, node.id, "silent") == ""
