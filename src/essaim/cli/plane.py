@@ -74,7 +74,13 @@ class Plane:
         import uvicorn
 
         await self.gateway.start()
-        config = uvicorn.Config(self._http, log_level="warning", lifespan="off", access_log=False)
+        config = uvicorn.Config(
+            self._http,
+            log_level="warning",
+            lifespan="off",
+            access_log=False,
+            timeout_graceful_shutdown=5,  # streams of events would never end by themselves
+        )
         self._server = uvicorn.Server(config)
         self._serving = asyncio.create_task(self._server.serve(sockets=list(self._api)))
 
@@ -95,9 +101,16 @@ class Plane:
 
 def listening(host: str, port: int) -> socket.socket:
     """Take a port now, so that a taken one is said before anything else happens."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # The protocol is named because asyncio only then sends small answers at once.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        return socket.create_server((host, port), backlog=1024)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(1024)
     except OSError as error:
+        listener.close()
         raise SetupError(
             f"{host} port {port} cannot be had: {error.strerror}", hint="choose another port"
         ) from error
+    return listener
