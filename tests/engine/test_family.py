@@ -7,7 +7,7 @@ import pytest
 from essaim.engine.execute import Engine
 from essaim.engine.workflow import OnFailure, Step, Workflow
 from essaim.model.errors import RejectedError, StuckError
-from essaim.model.runs import Again, NewRun, RunState, child_id, stuck_children
+from essaim.model.runs import Again, NewRun, RunState, child_id
 from essaim.store.journal import SqlJournal
 
 STOP = OnFailure.STOP
@@ -41,8 +41,9 @@ def join(context) -> Again | None:
     children = context.children()
     if any(run.state in (RunState.READY, RunState.RUNNING) for run in children):
         return Again(3600)
-    if stuck_children(children):
-        names = ", ".join(run.subject for run in stuck_children(children))
+    broken = [run for run in children if run.state in (RunState.STUCK, RunState.FAILED)]
+    if broken:
+        names = ", ".join(run.subject for run in broken)
         raise StuckError(f"failed: {names}")
     return None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -122,8 +122,3 @@ class Event:
 def child_id(parent: str, key: str) -> str:
     """Name a child run after its parent, so that spawning twice finds the first."""
     return f"{parent}.{key}"
-
-
-def stuck_children(children: Sequence[Run]) -> list[Run]:
-    """Those of the children that only a person can move on."""
-    return [run for run in children if run.state in (RunState.STUCK, RunState.FAILED)]
