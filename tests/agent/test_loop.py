@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -13,6 +14,7 @@ import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import asyncssh
 import pytest
 
 from agent.worker import until
@@ -87,25 +89,44 @@ def control():
     one.close()
 
 
+@contextlib.contextmanager
+def ssh_server(kind=asyncssh.SSHServer):
+    """An SSH server in a thread of its own: its port and key.  All of it is closed at the end."""
+    loop = asyncio.new_event_loop()
+    key = asyncssh.generate_private_key("ssh-ed25519")
+    connections = []
+
+    class Server(kind):
+        def connection_made(self, conn):
+            connections.append(conn)
+
+    server = loop.run_until_complete(
+        asyncssh.create_server(Server, "127.0.0.1", 0, server_host_keys=[key])
+    )
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+
+    async def end():
+        server.close()
+        await server.wait_closed()
+        for each in connections:
+            each.abort()
+            await each.wait_closed()
+
+    try:
+        yield server.get_port(), " ".join(key.export_public_key().decode().split()[:2])
+    finally:
+        asyncio.run_coroutine_threadsafe(end(), loop).result(60)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
 @pytest.fixture(scope="session")
 def sshd():
     """Something with a host key; only its banner and key exchange are needed."""
-    import asyncio
-
-    import asyncssh
-
-    loop = asyncio.new_event_loop()
-    key = asyncssh.generate_private_key("ssh-ed25519")
-    made = asyncssh.listen("127.0.0.1", 0, server_host_keys=[key])
-    server = loop.run_until_complete(made)
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    yield server.get_port(), " ".join(key.export_public_key().decode().split()[:2])
-    loop.call_soon_threadsafe(server.close)
-    asyncio.run_coroutine_threadsafe(server.wait_closed(), loop).result(30)
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
+    with ssh_server() as made:
+        yield made
 
 
 @pytest.fixture
@@ -275,17 +296,22 @@ def test_only_a_verified_server_is_believed(agent, control, sshd, tmp_path):
     process.terminate()
 
 
-def test_the_tunnel_is_kept(agent, control, sshd, tmp_path):
-    import asyncio
-
-    import asyncssh
-
+def test_the_tunnel_is_kept(agent, control, sshd):
     seen = []
 
-    class Gateway(asyncssh.SSHServer):
-        def connection_made(self, conn):
-            self.conn = conn
+    class Nothing(asyncssh.SSHListener):
+        """Answers that the forward is there; opens no port of its own."""
 
+        def get_port(self):
+            return 22
+
+        def close(self):
+            pass
+
+        async def wait_closed(self):
+            pass
+
+    class Gateway(asyncssh.SSHServer):
         def begin_auth(self, username):
             seen.append(username)
             return True
@@ -299,18 +325,10 @@ def test_the_tunnel_is_kept(agent, control, sshd, tmp_path):
 
         def server_requested(self, listen_host, listen_port):
             seen.append((listen_host, listen_port))
-            return True
+            return Nothing()
 
-    loop = asyncio.new_event_loop()
-    key = asyncssh.generate_private_key("ssh-ed25519")
-    server = loop.run_until_complete(
-        asyncssh.create_server(Gateway, "127.0.0.1", 0, server_host_keys=[key])
-    )
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    try:
-        public = key.export_public_key().decode()
-        control.gateway = {"host": "127.0.0.1", "port": server.get_port(), "host_key": public}
+    with ssh_server(Gateway) as (port, host_key):
+        control.gateway = {"host": "127.0.0.1", "port": port, "host_key": host_key}
         process = agent(*join(control, sshd, "--tunnel"), wait=False)
         until(lambda: len(seen) >= 2)
         assert seen[:2] == ["node-n-1", ("localhost", 0)]
@@ -318,12 +336,6 @@ def test_the_tunnel_is_kept(agent, control, sshd, tmp_path):
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)
         assert process.returncode == 0
-    finally:
-        loop.call_soon_threadsafe(server.close)
-        asyncio.run_coroutine_threadsafe(server.wait_closed(), loop).result(30)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
 
 
 def test_a_server_that_is_not_there(agent, sshd, control):
