@@ -31,9 +31,16 @@ def network_of(fleet, number) -> str:
     inode = fleet.root(number, "readlink /proc/self/ns/net").strip()
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if os.readlink(entry / "ns" / "net") == inode:
+            if os.readlink(entry / "ns" / "net") == inode and is_first(entry):
                 return f"{entry}/ns/net"
     raise AssertionError(inode)
+
+
+def is_first(process: Path) -> bool:
+    """Whether it is its machine's first process: others may end at any moment."""
+    lines = (process / "status").read_text().splitlines()
+    (numbers,) = (line.split() for line in lines if line.startswith("NSpid:"))
+    return numbers[-1] == "1"
 
 
 def enter(network: str) -> None:
