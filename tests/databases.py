@@ -137,11 +137,14 @@ def mariadb() -> Iterator[Server]:
 @contextlib.contextmanager
 def _mariadb(server: str, install: str, folder: Path) -> Iterator[Server]:
     data, port = folder / "data", free_port()
+    # A starting server removes every temporary table it finds, also those of its neighbours.
+    temporary = f"--tmpdir={folder}"
     subprocess.run(
         [
             install,
             "--no-defaults",
             f"--datadir={data}",
+            temporary,
             "--auth-root-authentication-method=normal",
             "--skip-test-db",
         ],
@@ -154,6 +157,7 @@ def _mariadb(server: str, install: str, folder: Path) -> Iterator[Server]:
         server,
         "--no-defaults",
         f"--datadir={data}",
+        temporary,
         f"--socket={folder}/s",
         f"--pid-file={folder}/pid",
         f"--port={port}",
