@@ -74,6 +74,7 @@ class JournalMachine(RuleBasedStateMachine):
         self.journal = SqlJournal(database)
         self.runs: dict[str, Known] = {}
         self.held: dict[str, tuple[str, str]] = {}  # name -> run, watcher
+        self.queued = 0
         self.steps = 0  # people meddle less often than workers work
 
     @initialize()
@@ -85,6 +86,10 @@ class JournalMachine(RuleBasedStateMachine):
         self.put("r1", set(), "r0", None, OWNERS[0])
         self.put("r2", set(), "r0", None, OWNERS[0])
         self.put("r3", {"r1", "r2"}, "r0", None, OWNERS[0])
+
+    def change(self, which, **values) -> None:
+        statement = sa.update(run).where(which).values(**values)
+        self.database.write(lambda c: c.execute(statement))
 
     # What people do.
 
@@ -168,6 +173,8 @@ class JournalMachine(RuleBasedStateMachine):
     @rule(target=claims, owner=st.sampled_from(OWNERS))
     def claim(self, owner):
         due = {key for key, known in self.runs.items() if known.due}
+        # All due since the same moment: which is first must not depend on how fast this ran.
+        self.change(run.c.due_at <= db_now(), due_at=1)
         claim = self.journal.claim(owner, LONG)
         if claim is None:
             assert not due
@@ -206,6 +213,9 @@ class JournalMachine(RuleBasedStateMachine):
         else:
             known.state, known.due, known.owner = READY, False, ""
             known.waits_slot = slot
+            self.queued += 1  # likewise: two may begin to wait within one millisecond
+            newly = sa.and_(run.c.id == held.run.id, run.c.slot_since > 1_000_000)
+            self.change(newly, slot_since=self.queued)
 
     @rule(held=consumes(claims), after=st.sampled_from([0.0, LONG]))
     def pause(self, held, after) -> None:
