@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: help dev lock test check bench clean
+.PHONY: help dev lock test check bench soak clean
 
 help:            ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
@@ -32,6 +32,9 @@ check: dev       ## Run every static check
 bench: dev       ## Measure, beside peers in the same minute; prints a table, writes bench.json
 	$(BIN)/python -m essaim_lab.bench
 
+soak: dev        ## Let 10,000 agents beat for ten minutes; writes soak.json
+	$(BIN)/python -m essaim_lab.bench beats --minutes 10 --json soak.json
+
 clean:           ## Remove what the targets made (not the image cache, not your machines)
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage bench.json
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage bench.json soak.json
 	find src tests -name __pycache__ -prune -exec rm -rf {} +

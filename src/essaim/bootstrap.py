@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from essaim.model.errors import TransientError, UnknownError
+from essaim.model.errors import SetupError, TransientError, UnknownError
 from essaim.model.spelling import meant
 
 if TYPE_CHECKING:
@@ -22,16 +23,20 @@ if TYPE_CHECKING:
     from essaim.remote.keyring import Keyring
     from essaim.remote.ssh import Remote
     from essaim.store.database import Database
+    from essaim.store.events import Events
     from essaim.store.fleet import Fleet
     from essaim.store.journal import SqlJournal
     from essaim.store.leases import Leases
     from essaim.store.logs import CommandLogs
     from essaim.store.people import People
     from essaim.store.stacks import Stacks
-    from essaim.workflows.lending import Lending
+    from essaim.store.turns import Turns
+    from essaim.store.visits import Visits
+    from essaim.workflows.lending import Accounts, Lending
 
 #: How many may do a thing at once on a site that does not say.
 SLOTS = {"create": 16, "start": 8, "destroy": 16}
+PROVISIONERS = ("native", "ansible")
 
 
 def state_home(environ: Mapping[str, str]) -> Path:
@@ -59,6 +64,16 @@ class App:
         self.database_url = environ.get("ESSAIM_DATABASE") or f"sqlite:///{self.home}/essaim.db"
         #: Seconds between heartbeats and checks of nodes; nothing for the usual.
         self.interval = float(environ.get("ESSAIM_INTERVAL") or 0)
+        #: Who makes the accounts of leases: the helper on the machine, or a playbook.
+        self.provisioner = environ.get("ESSAIM_PROVISIONER") or PROVISIONERS[0]
+        if self.provisioner not in PROVISIONERS:
+            raise SetupError(
+                f"ESSAIM_PROVISIONER={self.provisioner}: there is none of that name",
+                hint=meant(self.provisioner, PROVISIONERS, kind="there are"),
+            )
+        self.playbook = Path(path).absolute() if (path := environ.get("ESSAIM_PLAYBOOK")) else None
+        #: What clients may forward through the gateway: ports of their machine, or none.
+        self.forwarding = environ.get("ESSAIM_FORWARDING") or "machine"
         #: A command finishes what it was asked for, not what somebody else has stopped; a server
         #: takes all that is due.
         self.own_only = True
@@ -126,6 +141,27 @@ class App:
         return Leases(self.database, self.policy)
 
     @functools.cached_property
+    def events(self) -> Events:
+        """What happened."""
+        from essaim.store.events import Events
+
+        return Events(self.database)
+
+    @functools.cached_property
+    def visits(self) -> Visits:
+        """Who came through the gateway."""
+        from essaim.store.visits import Visits
+
+        return Visits(self.database)
+
+    @functools.cached_property
+    def turns(self) -> Turns:
+        """Whose turn it is, of the processes of this control plane."""
+        from essaim.store.turns import Turns
+
+        return Turns(self.database)
+
+    @functools.cached_property
     def keyring(self) -> Keyring:
         """SSH keys."""
         from essaim.remote.keyring import Keyring
@@ -178,18 +214,40 @@ class App:
     def lending(self) -> Lending:
         """What leases need."""
         from essaim.remote.accounts import NativeAccounts
+        from essaim.store.homes import Homes
         from essaim.workflows.lending import Lending
 
         native = NativeAccounts(self.remote)
         return Lending(
             fleet=self.fleet,
             leases=self.leases,
-            accounts=native,
+            events=self.events,
+            accounts=self._playbook() if self.provisioner == "ansible" else native,
             helper=native,
             journal=self.journal,
             remote=self.remote,
             keyring=self.keyring,
-            homes=self.home / "homes",
+            homes=Homes(self.home / "homes"),
+        )
+
+    def _playbook(self) -> Accounts:
+        """Accounts made by a playbook, the one of the library unless another is named."""
+        from essaim.remote.accounts import PLAYBOOK, AnsibleAccounts
+        from essaim.remote.ansible import find_program
+
+        playbook = self.playbook or PLAYBOOK
+        if not playbook.is_file():
+            raise SetupError(
+                f"there is no playbook {playbook}", hint="ESSAIM_PLAYBOOK names the one to use"
+            )
+        find_program()
+        log = logging.getLogger(__name__)
+        return AnsibleAccounts(
+            self.remote,
+            self.keyring,
+            record=lambda **its: log.debug("%(machine)s: %(command)s", its),
+            note=log.debug,
+            playbook=playbook,
         )
 
     @functools.cached_property

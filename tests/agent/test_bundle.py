@@ -18,7 +18,7 @@ def test_the_parts_make_one_file_without_clashes():
                 names += [one.id for one in ast.walk(target) if isinstance(one, ast.Name)]
     assert sorted(names) == sorted(set(names))
     assert "essaim.agent" not in source()
-    assert len(PARTS) == 9
+    assert len(PARTS) == 12
 
 
 def test_it_needs_nothing_but_the_standard_library():

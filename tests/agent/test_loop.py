@@ -19,7 +19,6 @@ import pytest
 
 from agent.worker import until
 from essaim.agent import source
-from essaim.agent.loop import LONGEST_PAUSE, pause_after
 
 
 class Control:
@@ -31,13 +30,15 @@ class Control:
         self.raw = None
         self.interval = 0.2
         self.gateway = {}
+        self.again = False  #: say the interval with each answer
+        self.name = "the-credential"  #: the credential of whoever registered last
         control = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self):
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 control.told.append((self.path, json.loads(body), self.headers["Authorization"]))
-                code, answer = control.answer(self.path)
+                code, answer = control.answer(self.path, self.headers["Authorization"])
                 self.send_response(code)
                 if code == 302:
                     self.send_header("Location", "/elsewhere")
@@ -52,7 +53,7 @@ class Control:
         self.thread = threading.Thread(target=self.server.serve_forever)
         self.thread.start()
 
-    def answer(self, path):
+    def answer(self, path, who):
         if self.code != 200:
             return self.code, json.dumps({"detail": "the reason"}).encode()
         if self.raw is not None:
@@ -60,13 +61,16 @@ class Control:
         if path.endswith("register"):
             given = {
                 "node_id": "n-1",
-                "credential": "the-credential",
+                "credential": self.name,
                 "server_public_key": "ssh-ed25519 AAAA server",
                 "gateway": self.gateway,
                 "interval": self.interval,
             }
             return 200, json.dumps(given).encode()
-        return 200, b'{"commands": []}'
+        if who != f"Bearer {self.name}":
+            return 401, json.dumps({"detail": "another one has joined"}).encode()
+        interval = {"interval": self.interval} if self.again else {}
+        return 200, json.dumps({"commands": [], **interval}).encode()
 
     @property
     def beats(self):
@@ -267,11 +271,54 @@ def test_a_token_may_come_from_standard_input(agent, control, sshd):
     assert control.told[0][1]["token"] == "quiet"
 
 
-def test_pauses_grow_and_differ():
-    first = {pause_after(1, 30.0) for _ in range(20)}
-    assert len(first) > 10
-    assert all(15 <= pause <= 30 for pause in first)
-    assert max(pause_after(50, 30.0) for _ in range(100)) <= LONGEST_PAUSE
+def test_the_server_may_ask_for_another_interval(agent, control, sshd, tmp_path):
+    control.interval = 3000.0
+    agent(*join(control, sshd, "--no-run"))
+    control.interval, control.again = 0.1, True
+    process = agent("run", wait=False)
+    # With the first interval, the second beat would not come in our lifetime.
+    until(lambda: len(control.beats) >= 3)
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate(timeout=60)
+    assert said.count("wants a beat every 0.1 s from now on") == 1
+    assert json.loads((tmp_path / "state/node.json").read_text())["interval"] == 3000.0
+
+
+def test_of_two_agents_with_one_identity_the_former_stops(agent, control, sshd):
+    """The server gives the second one a new credential and refuses the first: R-D1."""
+    control.name = "first"
+    former = agent(*join(control, sshd), wait=False)
+    until(lambda: control.beats)
+    control.name = "second"
+    agent(*join(control, sshd, "--no-run"))
+    said, _ = former.communicate(timeout=60)
+    assert former.returncode == 3
+    assert "This agent stops: join again with a new token" in said
+    # It did not take over the other's credential, which is in the same place here.
+    later = agent("run", wait=False)
+    seen = len(control.beats)
+    until(lambda: len(control.beats) >= seen + 2)
+    assert control.told[-1][2] == "Bearer second"
+    later.kill()
+
+
+def test_a_beat_is_never_sent_twice(agent, control, sshd):
+    """Also when nobody answered: the server refuses a number it has seen.  R-D1."""
+    agent(*join(control, sshd, "--no-run"))
+    control.code = 409
+    process = agent("run", wait=False)
+    until(lambda: len(control.beats) >= 3)
+    control.code = 200
+    seen = len(control.beats)
+    until(lambda: len(control.beats) >= seen + 2)
+    process.kill()
+    process.wait()
+    agent("run", wait=False)
+    seen = len(control.beats)
+    until(lambda: len(control.beats) >= seen + 2)
+    numbers = [beat["seq"] for beat in control.beats]
+    assert numbers == sorted(set(numbers))
+    assert len({beat["boot_id"] for beat in control.beats}) == 1
 
 
 def test_only_a_verified_server_is_believed(agent, control, sshd, tmp_path):

@@ -25,11 +25,14 @@ from essaim.model.fleet import Announcement, LeaseState, NodeState, Quota, Role,
 from essaim.model.runs import Again
 from essaim.plan.health import Policy
 from essaim.store.database import migrate, open_database
+from essaim.store.events import Events
 from essaim.store.fleet import Fleet
 from essaim.store.journal import SqlJournal
 from essaim.store.leases import Leases
 from essaim.store.people import People
+from essaim.store.visits import Visits
 from essaim.usecases.credentials import digest, new_token, sign_access
+from essaim.usecases.leases import grant_queue
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -70,6 +73,8 @@ class Plane:
         migrate(self.database)
         policy = Policy(interval=3600.0)  # no node goes stale because a test is slow
         self.people = People(self.database)
+        self.events = Events(self.database)
+        self.visits = Visits(self.database)
         self.fleet = Fleet(self.database, policy)
         self.leases = Leases(self.database, policy)
         self.journal = SqlJournal(self.database)
@@ -138,6 +143,7 @@ def _release(context):
     for node in lease.nodes:
         context.tools.fleet.move(node, NodeState.READY, of=[NodeState.HELD])
     context.tools.leases.move(lease.id, LeaseState.ENDED, of=[LeaseState.ENDING])
+    grant_queue(context.tools)
 
 
 def _clean(context):

@@ -55,6 +55,9 @@ class Cast:
         lease = people_rent(plane, users["member"])
         self.lease, self.run = lease.id, lease.run
 
+    def join_spare(self) -> None:
+        self.spare, _credential = self.plane.join(f"spare-{self.number()}")
+
     def number(self) -> int:
         return next(self.numbers)
 
@@ -102,6 +105,13 @@ ROWS: dict[tuple[str, str], Row] = {
     ),
     ("POST", "/api/refresh"): Row(body=lambda cast: {"refresh": cast.refresh_token()}, else_=200),
     ("POST", "/api/logout"): Row(says=all_of(204)),
+    ("GET", "/api/me"): Row(says=all_of(200)),
+    ("GET", "/api/projects"): Row(says={**all_of(403), **OPERATORS}),
+    ("PATCH", "/api/projects/{name}"): Row(
+        path=lambda _cast: "/api/projects/compilers",
+        body=lambda _cast: {"machines": 40},
+        says={**all_of(403), "admin": 200},
+    ),
     ("GET", "/api/users"): Row(says={**all_of(403), **OPERATORS}),
     ("PATCH", "/api/users/{name}"): Row(
         path=lambda _cast: "/api/users/other",
@@ -126,6 +136,11 @@ ROWS: dict[tuple[str, str], Row] = {
     ("GET", "/api/nodes/{node_id}"): Row(
         path=lambda cast: f"/api/nodes/{cast.node}", says=all_of(200)
     ),
+    ("DELETE", "/api/nodes/{node_id}"): Row(
+        path=lambda cast: f"/api/nodes/{cast.spare}",
+        before=Cast.join_spare,
+        says={**all_of(403), "admin": 204},
+    ),
     ("POST", "/api/nodes/{node_id}/drain"): Row(
         path=lambda cast: f"/api/nodes/{cast.node}/drain", says={**all_of(403), **OPERATORS}
     ),
@@ -144,6 +159,9 @@ ROWS: dict[tuple[str, str], Row] = {
     ("GET", "/api/leases"): Row(says=all_of(200)),
     ("GET", "/api/leases/{lease_id}"): Row(
         path=lambda cast: f"/api/leases/{cast.lease}", says=OWNER
+    ),
+    ("GET", "/api/leases/{lease_id}/visits"): Row(
+        path=lambda cast: f"/api/leases/{cast.lease}/visits", says=OWNER
     ),
     ("GET", "/api/runs/{run_id}"): Row(path=lambda cast: f"/api/runs/{cast.run}", says=OWNER),
     ("GET", "/api/events"): Row(says=all_of(200)),

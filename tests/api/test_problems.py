@@ -7,6 +7,7 @@ import pytest
 from api.rig import PASSWORD, is_problem, world
 from essaim.model.errors import TransientError
 from essaim.model.fleet import Role
+from essaim.model.words import WORDS
 
 ADA = {"name": "ada", "password": PASSWORD}
 
@@ -104,3 +105,25 @@ def test_a_place_that_no_page_gave_is_refused(here, after):
 def test_the_limit_on_bodies_is_an_option(new_database):
     with world(new_database("sqlite"), most_bytes=10) as there:
         is_problem(there.client.post("/api/login", json=ADA), 413, "too-large")
+
+
+@pytest.mark.parametrize(
+    ("asked", "title", "language"),
+    [
+        ("", "Not Found", "en"),
+        ("de, en;q=0.5", "Not Found", "en"),
+        ("fr-FR, en;q=0.5", "Introuvable", "fr, en"),
+    ],
+)
+def test_a_problem_s_title_is_in_the_language_asked_for(here, asked, title, language):  # R-D2
+    headers = {"Accept-Language": asked}
+    token = here.plane.token(here.plane.user("ada"))
+    for path in ("/api/nothing", "/api/leases/l-00000000"):
+        answer = here.ask("GET", path, token, headers=headers)
+        assert is_problem(answer, 404, "unknown")["title"] == title
+        assert answer.headers["content-language"] == language
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 409, 413, 422, 429, 500, 503])
+def test_every_status_we_answer_with_has_a_title_in_both_languages(status):
+    assert len(WORDS[f"problem.{status}"]) == 2

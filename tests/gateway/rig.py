@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 import os
@@ -10,6 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +31,10 @@ class Book:
         self.node_keys: dict[str, str] = {}
         self.sessions: dict[str, SessionStart] = {}
         self.bytes: dict[str, tuple[int, int]] = {}
+        self.strangers: list[SessionStart] = []
 
-    def lease(self, account):
-        return self.leases.get(account)
+    def lease(self, name):
+        return self.leases.get(name)
 
     def node_key(self, node):
         return self.node_keys.get(node)
@@ -47,6 +48,9 @@ class Book:
         assert session_id not in self.bytes, "closed twice"
         self.bytes[session_id] = (bytes_in, bytes_out)
 
+    def turned_away(self, session):
+        self.strangers.append(session)
+
     def change(self, account: str = ACCOUNT, **what: Any) -> None:
         self.leases[account] = dataclasses.replace(self.leases[account], **what)
 
@@ -56,25 +60,19 @@ class Book:
 
 @contextlib.contextmanager
 def running(gateway: Gateway, prepare: Callable[[], None] = lambda: None) -> Iterator[Gateway]:
-    """The gateway, started; `prepare` is called first in the thread it runs in."""
-    loop = asyncio.new_event_loop()
+    """The gateway, started; `prepare` is called first in the thread that its own comes from."""
 
-    def run() -> None:
+    def start() -> None:
         prepare()
-        loop.run_forever()
+        gateway.start()
 
-    thread = threading.Thread(target=run, name="gateway-under-test")
-    thread.start()
+    with ThreadPoolExecutor(1) as starter:
+        starter.submit(start).result(PATIENCE)
     try:
-        asyncio.run_coroutine_threadsafe(gateway.start(), loop).result(PATIENCE)
         yield gateway
     finally:
-        asyncio.run_coroutine_threadsafe(gateway.stop(), loop).result(PATIENCE)
-        asyncio.run_coroutine_threadsafe(loop.shutdown_default_executor(), loop).result(PATIENCE)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        left = asyncio.all_tasks(loop)
-        loop.close()
+        gateway.stop()
+        left = [one.name for one in threading.enumerate() if one.name == "essaim-gateway"]
         assert not left
 
 
@@ -106,6 +104,11 @@ class Fleet:
 
     def lease(self, number: int = 0, account: str = ACCOUNT, **changes: Any) -> Route:
         """Let a machine hold the lease."""
+        self.book.leases[account] = self.route(number, account, **changes)
+        return self.book.leases[account]
+
+    def route(self, number: int = 0, account: str = ACCOUNT, **changes: Any) -> Route:
+        """The way to the account of a lease on a machine."""
         name = self.machines[number]
         values = {
             "account": account,
@@ -115,8 +118,7 @@ class Fleet:
             "host_key": public(self.lab.host_key(name.machine)),
             "expires_at": time.time() + HOUR,
         }
-        self.book.leases[account] = Route(**{**values, **changes})
-        return self.book.leases[account]
+        return Route(**{**values, **changes})
 
     def root(self, number: int, command: str) -> str:
         """Run something as root on a machine, without the gateway."""

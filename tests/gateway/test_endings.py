@@ -8,6 +8,7 @@ import time
 import pytest
 
 from drivers.lab import PATIENCE
+from essaim.gateway import gateway
 from gateway.rig import ACCOUNT, finish, read_until, running, wait_for
 
 
@@ -162,3 +163,36 @@ def test_a_stopping_gateway_tells_its_clients(empty_fleet):
         client = begun(empty_fleet)
     assert b"essaim: the gateway is stopping: log in again" in finish(client)[2]
     assert empty_fleet.book.all_closed()
+
+
+def test_sentences_are_in_both_languages(fleet):
+    client = begun(fleet)
+    fleet.gateway.cut(ACCOUNT)
+    lines = finish(client)[2].decode().splitlines()
+    assert f"essaim: lease {ACCOUNT} has ended or moved" in lines
+    assert f"essaim: la location {ACCOUNT} est terminée ou a été déplacée" in lines
+
+
+def test_a_gateway_stops_although_the_control_plane_does_not_answer(
+    empty_fleet, monkeypatch, caplog
+):
+    monkeypatch.setattr(gateway, "PART_WITHIN", 0.2)
+    answer = threading.Event()
+    empty_fleet.lease()
+    with running(empty_fleet.make_gateway()):
+        client = begun(empty_fleet)
+        empty_fleet.book.closed = lambda *_about: answer.wait(PATIENCE)
+        empty_fleet.gateway.stop()
+        assert not answer.is_set()
+    answer.set()
+    assert b"the gateway is stopping" in finish(client)[2]
+    assert "still busy" not in caplog.text
+
+
+def test_a_gateway_can_be_started_again(empty_fleet):
+    empty_fleet.lease()
+    made = empty_fleet.make_gateway()
+    for _ in range(2):
+        with running(made):
+            assert empty_fleet.ssh("echo in").stdout == b"in\n"
+    made.stop()

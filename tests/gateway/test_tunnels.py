@@ -134,7 +134,7 @@ def test_dialling_in_the_gateways_own_loop_is_refused_rather_than_stuck(near):
         near.gateway.dial(NODE)
 
     with pytest.raises(RuntimeError, match="dial blocks"):
-        asyncio.run_coroutine_threadsafe(inside(), near.gateway._loop).result(PATIENCE)
+        asyncio.run_coroutine_threadsafe(inside(), near.gateway._running.loop).result(PATIENCE)
 
 
 def test_a_node_without_a_tunnel_is_not_reached(near):
@@ -191,6 +191,26 @@ def test_a_node_that_is_no_longer_ours_loses_its_tunnel(near):
         process.wait(PATIENCE)
         wait_for(lambda: not near.gateway.tunnelled(), "it is forgotten")
         assert b"Permission denied" in run(agent_words(near, "-N")).stderr
+
+
+def test_a_node_that_was_removed_loses_its_tunnel_by_itself(empty_fleet, tmp_path):
+    outside = network_of(empty_fleet, 0)
+    empty_fleet.tunnel_key = new_key(tmp_path / "tunnel")
+    empty_fleet.book.node_keys[NODE] = public(empty_fleet.tunnel_key)
+    empty_fleet.lease()
+    made = empty_fleet.make_gateway(host=OUTSIDE, check_every=0.01)
+    with running(made, prepare=lambda: enter(outside)), connected(empty_fleet) as process:
+        empty_fleet.book.node_keys.clear()
+        process.wait(PATIENCE)
+        wait_for(lambda: not made.tunnelled(), "it is forgotten")
+
+
+def test_a_node_that_cannot_be_dialled_after_all_is_reached_through_its_tunnel(near):
+    near.gateway._running.hub.reach = reach
+    near.lease(1, node=NODE, address=INSIDE, port=9)
+    assert b"Connection refused" in ssh(near, "true").stderr
+    with connected(near):
+        assert ssh(near, "hostname").stdout == b"m2\n"
 
 
 def test_the_wrong_key_makes_no_tunnel(near, tmp_path):

@@ -4,11 +4,11 @@ import pytest
 import sqlalchemy as sa
 
 from essaim.model.errors import ReplayError, UnauthorisedError
-from essaim.model.fleet import NodeState
+from essaim.model.fleet import Beat, NodeState, Wish
 from essaim.store.schema import node as node_table
 from essaim.store.schema import pulse
 from essaim.usecases.credentials import digest
-from usecases.plane import Plane, beat, machine, together
+from usecases.plane import KEY, Plane, beat, machine, together
 
 
 @pytest.fixture
@@ -227,3 +227,67 @@ def test_the_tunnels_key_is_kept(plane):
     node, _credential = plane.join("one", tunnel=True, tunnel_key="ssh-ed25519 AAAA")
     assert plane.fleet.tunnel_key(node.id) == "ssh-ed25519 AAAA"
     assert plane.fleet.tunnel_key("n-none") is None
+
+
+def test_what_happens_to_nodes_is_told_to_operators(plane):  # R-D2 R-D6
+    node = plane.ready("one")
+    for on in (True, True, False):
+        plane.fleet.drain(node.id, on=on)
+    plane.fleet.move(node.id, NodeState.LOST, of=[NodeState.READY], reason="no heartbeat")
+    assert not plane.fleet.move(node.id, NodeState.LOST, of=[NodeState.READY])
+    plane.fleet.clean(node.id, of=[NodeState.LOST])
+    plane.fleet.move(node.id, NodeState.QUARANTINED, of=[NodeState.CLEANING], reason="a file")
+    told = plane.events.since(0)
+    assert [each.kind for each in told] == [
+        "node.joined",
+        "node.ready",
+        "node.drained",
+        "node.lost",
+        "node.quarantined",
+    ]
+    assert {each.node for each in told} == {node.id}
+    assert {each.user for each in told} == {""}
+    assert [each.urgent for each in told] == [False, False, False, False, True]
+    assert told[3].text == "one is lost: no heartbeat"
+
+
+def reporting(seq: int, *accounts: str) -> Beat:
+    return Beat(boot_id="boot-1", seq=seq, accounts=accounts)
+
+
+def test_a_free_node_that_has_accounts_is_cleaned(plane):  # R-D6
+    node, credential = plane.join("one")
+    plane.fleet.move(node.id, NodeState.READY, of=[NodeState.CLEANING])
+    assert plane.fleet.beat(digest(credential), reporting(8)) == ""
+    assert plane.fleet.beat(digest(credential), reporting(9, "l-leftover")) == ""
+    run = plane.fleet.beat(digest(credential), reporting(16, "l-leftover"))
+    assert plane.journal.get(run).input == {"node": node.id}
+    assert plane.fleet.get(node.id).state is NodeState.CLEANING
+    assert plane.fleet.beat(digest(credential), reporting(24, "l-leftover")) == ""
+
+
+def test_the_account_of_its_lease_is_no_leftover_nor_is_one_that_just_ended(plane):  # R-D6
+    node, credential = plane.join("one")
+    plane.fleet.move(node.id, NodeState.READY, of=[NodeState.CLEANING])
+    lease = plane.leases.rent(plane.user("ann").id, Wish(), KEY)
+    assert plane.fleet.beat(digest(credential), reporting(8, lease.id)) == ""
+    plane.leases.release(lease.id)
+    plane.returned(lease.id)
+    assert plane.fleet.get(node.id).state is NodeState.READY
+    assert plane.fleet.beat(digest(credential), reporting(16, lease.id)) == ""
+    assert plane.fleet.get(node.id).state is NodeState.READY
+
+
+def test_nodes_are_counted_by_state(plane):
+    plane.join("one")
+    plane.ready("two")
+    plane.fleet.drain(plane.ready("three").id, on=True)
+    assert plane.fleet.counts() == ({NodeState.CLEANING: 1, NodeState.READY: 2}, 1)
+
+
+def test_enrolments_that_are_over_are_forgotten(plane):
+    plane.fleet.enrol("over", uses=1, seconds=0)
+    plane.fleet.enrol("good", uses=1, seconds=3600)
+    assert plane.fleet.prune(3600) == 0
+    assert plane.fleet.prune(-1) == 1
+    assert plane.fleet.register("good", machine("one"), "credential")

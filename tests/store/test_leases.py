@@ -5,7 +5,13 @@ from dataclasses import replace
 import pytest
 import sqlalchemy as sa
 
-from essaim.model.errors import QuotaError, RejectedError, UnauthorisedError, UnknownError
+from essaim.model.errors import (
+    ConflictError,
+    QuotaError,
+    RejectedError,
+    UnauthorisedError,
+    UnknownError,
+)
 from essaim.model.fleet import LeaseState, NodeState, Quota, Wish
 from essaim.plan.health import Policy
 from essaim.plan.quota import usage as pure_usage
@@ -109,9 +115,20 @@ def test_the_same_request_is_the_same_lease(plane):
     ann, bob = plane.user("ann"), plane.user("bob")
     leases = together(lambda _n: rent(plane, ann, request="r1"), range(6))
     assert len({lease.id for lease in leases}) == 1
-    assert rent(plane, ann, replace(WISH, count=2), request="r1").id == leases[0].id
     assert rent(plane, bob, request="r1").id != leases[0].id
     assert len(plane.leases.list()) == 2
+
+
+@pytest.mark.parametrize("other", [{"count": 2}, {"labels": {"gpu": "yes"}}, {"hold": 60}])
+def test_a_key_used_for_another_wish_is_a_conflict(plane, other):  # R-D2
+    plane.ready("one")
+    ann = plane.user("ann")
+    first = rent(plane, ann, request="r1")
+    with pytest.raises(ConflictError, match=first.id):
+        rent(plane, ann, replace(WISH, **other), request="r1")
+    with pytest.raises(ConflictError):
+        plane.leases.rent(ann.id, WISH, KEY.replace("me@here", "you@there"), request="r1")
+    assert rent(plane, ann, request="r1") == first
 
 
 def test_quotas_hold_however_many_ask_at_once(plane):
@@ -133,7 +150,7 @@ def test_quotas_hold_however_many_ask_at_once(plane):
 def test_a_projects_quota_is_shared(plane):
     for number in range(8):
         plane.ready(f"m{number}")
-    plane.people.put_project("physics", Quota(machines=2, hours=1000))
+    plane.people.put_project("physics", {"machines": 2, "hours": 1000.0})
     users = [plane.user(f"user-{number}", project="physics") for number in range(6)]
     refusals: list[str] = []
 
@@ -290,7 +307,6 @@ def test_what_is_due_is_found(plane):
     set_lease(plane, over.id, expires_at=now - 1000)
     set_lease(plane, soon.id, expires_at=now + 120_000)
     assert [lease.id for lease in plane.leases.expired()] == [over.id]
-    assert plane.leases.next_end() == now - 1000
     assert {lease.id for lease in plane.leases.warnable(600)} == {over.id, soon.id}
     assert together(lambda _n: plane.leases.warned(soon.id), range(4)).count(True) == 1
     assert {lease.id for lease in plane.leases.warnable(600)} == {over.id}
@@ -363,3 +379,122 @@ def test_a_transaction_that_fails_leaves_no_trace(plane, monkeypatch):
     assert plane.fleet.get(node.id).state is NodeState.READY
     assert plane.leases.list() == []
     assert rent(plane, ann).nodes == (node.id,)
+
+
+def kinds(plane, **more) -> list[str]:
+    return [each.kind for each in plane.events.since(0, **more)]
+
+
+def test_a_lease_tells_of_its_life_to_its_owner(plane):  # R-D2
+    ann, bob = plane.user("ann"), plane.user("bob")
+    lease = rent(plane, ann)
+    first, second = plane.ready("one"), plane.ready("two")
+    plane.leases.grant_some()
+    plane.leases.move(lease.id, LeaseState.ACTIVE, of=[LeaseState.GRANTED])
+    plane.leases.move(lease.id, LeaseState.ACTIVE, of=[LeaseState.GRANTED])
+    (old,) = plane.leases.get(lease.id).nodes
+    new = second.id if old == first.id else first.id
+    plane.leases.migrate(lease.id, old, reason="its machine was lost")
+    plane.leases.spare(lease.id)
+    for _ in range(2):
+        plane.leases.switch(lease.id, old, new)
+    plane.leases.move(lease.id, LeaseState.ACTIVE, of=[LeaseState.MIGRATING])
+    for _ in range(2):
+        plane.leases.release(lease.id, reason="enough")
+    plane.leases.move(lease.id, LeaseState.ENDED, of=[LeaseState.ENDING], reason="enough")
+    assert kinds(plane, user=ann.id) == [
+        "lease.queued",
+        "lease.granted",
+        "lease.active",
+        "lease.moving",
+        "lease.moved",
+        "lease.active",
+        "lease.ending",
+        "lease.ended",
+    ]
+    told = plane.events.since(0, user=ann.id)
+    assert {each.lease for each in told} == {lease.id}
+    assert [each.text for each in told][-2:] == ["enough", "enough"]
+    assert kinds(plane, user=bob.id) == []
+
+
+def test_what_fails_or_is_given_up_is_told(plane):  # R-D2
+    ann = plane.user("ann")
+    lease = rent(plane, ann)
+    plane.leases.move(lease.id, LeaseState.FAILED, of=[LeaseState.QUEUED], reason="no luck")
+    rent(plane, ann)
+    assert plane.leases.give_up_waiting(ann.id) == 1
+    told = [(each.kind, each.text, each.urgent) for each in plane.events.since(0)]
+    assert [told[1], told[3]] == [
+        ("lease.failed", "no luck", True),
+        ("lease.ended", "its owner was disabled", False),
+    ]
+
+
+def active(plane, user, **wish):
+    plane.ready(f"machine of {user.name}")
+    lease = rent(plane, user, replace(WISH, **wish))
+    assert plane.leases.move(lease.id, LeaseState.ACTIVE, of=[LeaseState.GRANTED])
+    return plane.leases.get(lease.id)
+
+
+def test_a_failed_lease_is_held_as_long_as_it_wished(plane):  # R-D4
+    lease = active(plane, plane.user("ann"), hold=7200)
+    held = plane.leases.hold(lease.id)
+    assert held.expires_at - held.held_at == 7_200_000
+    assert held.state is LeaseState.ACTIVE
+    assert plane.leases.hold(lease.id) == held
+    assert kinds(plane)[-1] == "lease.held"
+    assert kinds(plane).count("lease.held") == 1
+
+
+def test_only_active_leases_that_wished_for_it_are_held(plane):
+    ann = plane.user("ann")
+    unasked = active(plane, ann)
+    assert plane.leases.hold(unasked.id) == unasked
+    waits = rent(plane, ann, replace(WISH, hold=60))
+    assert plane.leases.hold(waits.id) == waits
+
+
+def test_holding_is_within_the_quota_and_the_hard_limit(plane, database):
+    short = active(plane, plane.user("ann", quota=Quota(machines=1, hours=1.5)), hold=7200)
+    with pytest.raises(QuotaError):
+        plane.leases.hold(short.id)
+    strict = Plane(database, Policy(interval=3600.0, longest=4000))
+    lease = active(strict, strict.user("bob"), hold=7200)
+    assert strict.leases.hold(lease.id).expires_at == lease.granted_at + 4_000_000
+
+
+def test_no_lease_outlasts_the_hard_limit(database):  # R-D2
+    plane = Plane(database, Policy(interval=3600.0, longest=5000))
+    ann = plane.user("ann")
+    lease = active(plane, ann)
+    plane.leases.extend(lease.id, 1400)
+    with pytest.raises(RejectedError, match=r"ends on \d{4}-\d\d-\d\d \d\d:\d\d UTC at the latest"):
+        plane.leases.extend(lease.id, 1)
+    with pytest.raises(RejectedError, match="at most"):
+        rent(plane, ann, replace(WISH, seconds=5001))
+
+
+def test_lists_go_on_after_a_lease(plane):
+    ann = plane.user("ann")
+    made = [rent(plane, ann).id for _ in range(7)]
+    for key in made[:4]:
+        set_lease(plane, key, asked_at=1000)  # of one moment: the id decides
+    seen, after = [], None
+    while some := plane.leases.list(user=ann.id, after=after, limit=3):
+        assert len(some) <= 3
+        seen += [each.id for each in some]
+        after = some[-1].asked_at, some[-1].id
+    assert seen == [each.id for each in plane.leases.list()]
+    assert sorted(seen) == sorted(made)
+
+
+def test_leases_are_counted_by_state(plane):
+    plane.ready("one")
+    ann = plane.user("ann")
+    rent(plane, ann)
+    rent(plane, ann)
+    over = rent(plane, ann)
+    plane.leases.release(over.id)
+    assert plane.leases.counts() == {LeaseState.GRANTED: 1, LeaseState.QUEUED: 1}

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import sqlalchemy as sa
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
@@ -14,6 +15,7 @@ from alembic.script import ScriptDirectory
 from essaim.model.errors import SetupError
 from essaim.store import migrations
 from essaim.store.database import migrate, open_database
+from essaim.store.leases import Leases
 from essaim.store.schema import metadata
 
 
@@ -68,3 +70,30 @@ def test_a_newer_schema_is_refused_with_a_reason(database):
     with pytest.raises(SetupError, match="does not know") as caught:
         migrate(database)
     assert "newer" in caught.value.hint
+
+
+def test_leases_of_an_older_schema_keep_their_meaning(url):
+    """A revision only adds: what an older Essaim wrote, or goes on writing, stays valid."""
+    database = open_database(url)
+    with database.engine.begin() as connection:
+        upgrade(connection, "0002")
+    values = {
+        column.name: 7 if column.type.python_type is int else "x"
+        for column in metadata.tables["lease"].columns
+        if not column.nullable and column.name not in {"home", "hold"}
+    }
+    values |= {"labels": "{}", "nodes": "[]", "state": "active"}
+    before = sa.table("lease", *(sa.column(name) for name in values))
+    database.write(lambda c: c.execute(sa.insert(before).values(**{**values, "id": "l-old"})))
+    migrate(database)
+    database.write(lambda c: c.execute(sa.insert(before).values(**{**values, "id": "l-new"})))
+    for lease in Leases(database).list():
+        assert (lease.wish.home, lease.wish.hold, lease.held_at) == (True, 0, None)
+    database.close()
+
+
+def upgrade(connection, revision: str) -> None:
+    config = Config()
+    config.set_main_option("script_location", migrations.__path__[0])
+    config.attributes["connection"] = connection
+    command.upgrade(config, revision)

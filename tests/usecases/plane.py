@@ -7,10 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 from essaim.model.fleet import Announcement, Beat, LeaseState, NodeState, Quota, Role
 from essaim.plan.health import Policy
+from essaim.store.events import Events
 from essaim.store.fleet import Fleet
 from essaim.store.journal import SqlJournal
 from essaim.store.leases import Leases
 from essaim.store.people import People
+from essaim.store.visits import Visits
 from essaim.usecases.credentials import digest
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJx1rKqXl7ZJcG9Vt0mC3o2y5QnC8m8m0mJ3H1g0Yy2k me@here"
@@ -41,6 +43,8 @@ class Plane:
     def __init__(self, database, policy: Policy = PATIENT) -> None:
         self.database = database
         self.people = People(database)
+        self.events = Events(database)
+        self.visits = Visits(database)
         self.fleet = Fleet(database, policy)
         self.leases = Leases(database, policy)
         self.journal = SqlJournal(database)

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from essaim.model.errors import ForbiddenError, InvalidError, QuotaError, UnknownError
 from essaim.model.fleet import LeaseState, NodeState, Quota, Role, Wish
 from essaim.store.schema import lease as lease_table
-from essaim.usecases import leases
+from essaim.usecases import events, leases, runs, watching
 from usecases.plane import KEY, Plane
 
 
@@ -181,3 +181,79 @@ def test_a_lost_nodes_lease_is_moved_once(plane):
     run = leases.migrate(plane, lease.id, node.id, "silent")
     assert run == plane.courier.woken[-1]
     assert leases.migrate(plane, lease.id, node.id, "silent") == ""
+
+
+def running(plane, user, **wish):
+    plane.ready(f"machine of {user.name}")
+    lease = leases.rent(plane, user, Wish(**wish), KEY)
+    plane.leases.move(lease.id, LeaseState.ACTIVE, of=[LeaseState.GRANTED])
+    return lease
+
+
+def test_what_failed_is_held_once_and_then_given_back(plane):  # R-D4
+    ann = plane.user("ann")
+    lease = running(plane, ann, hold=600)
+    held = leases.release(plane, ann, lease.id, failed=True)
+    assert (held.state, held.held_at is not None) == (LeaseState.ACTIVE, True)
+    assert plane.runs("release") == []
+    assert leases.release(plane, ann, lease.id, failed=True).state is LeaseState.ENDING
+
+
+def test_what_did_not_fail_or_was_not_to_be_held_is_given_back(plane):  # R-D4
+    ann, bob = plane.user("ann"), plane.user("bob")
+    good, unheld = running(plane, ann, hold=600), running(plane, bob)
+    assert leases.release(plane, ann, good.id).state is LeaseState.ENDING
+    assert leases.release(plane, bob, unheld.id, failed=True).state is LeaseState.ENDING
+    waits = leases.rent(plane, ann, Wish(count=5, hold=600), KEY)
+    assert leases.release(plane, ann, waits.id, failed=True).state is LeaseState.ENDED
+
+
+def test_nothing_is_held_longer_than_a_day(plane):
+    with pytest.raises(InvalidError, match="hold"):
+        leases.rent(plane, plane.user("ann"), Wish(hold=24 * 3600 + 1), KEY)
+
+
+def test_visits_are_seen_by_the_owner_and_operators(plane):  # R-D4
+    ann, bob = plane.user("ann"), plane.user("bob")
+    lease = running(plane, ann)
+    plane.visits.opened(lease=lease.id, node=lease.nodes[0], client="192.0.2.9", key="SHA256:x")
+    for by in (ann, plane.user("otto", Role.OPERATOR)):
+        assert [each.client for each in leases.visits(plane, by, lease.id)] == ["192.0.2.9"]
+    with pytest.raises(UnknownError):
+        leases.visits(plane, bob, lease.id)
+
+
+def test_runs_are_seen_by_the_owner_of_their_lease_and_operators(plane):  # R-D2
+    ann, bob = plane.user("ann"), plane.user("bob")
+    lease = running(plane, ann)
+    for by in (ann, plane.user("otto", Role.OPERATOR)):
+        assert runs.work(plane, by, lease.run).run.subject == lease.id
+    for key in (lease.run, "rent-l-nothing1", plane.runs("clean")[0].id):
+        with pytest.raises(UnknownError, match=f"no run {key}"):
+            runs.work(plane, bob, key)
+
+
+def test_events_are_one_s_own_unless_an_operator_asks_for_all(plane):  # R-D2
+    ann, otto = plane.user("ann"), plane.user("otto", Role.OPERATOR)
+    leases.rent(plane, ann, Wish(), KEY)
+    plane.ready("one")
+    assert [each.kind for each in events.since(plane, ann, 0)] == ["lease.queued"]
+    assert events.since(plane, otto, 0) == []
+    everything = events.since(plane, otto, 0, all=True)
+    assert [each.kind for each in everything] == ["lease.queued", "node.joined", "node.ready"]
+    assert events.last(plane, ann) == everything[-1].id
+    with pytest.raises(ForbiddenError):
+        events.since(plane, ann, 0, all=True)
+    with pytest.raises(ForbiddenError):
+        events.last(plane, ann, all=True)
+
+
+def test_numbers_are_for_operators_and_this_computer(plane):
+    leases.rent(plane, plane.user("ann"), Wish(), KEY)
+    plane.fleet.drain(plane.ready("one").id, on=True)
+    found = watching.numbers(plane, None)
+    assert (found.nodes, found.drained) == ({NodeState.READY: 1}, 1)
+    assert found.leases == {LeaseState.QUEUED: 1}
+    with pytest.raises(ForbiddenError):
+        watching.numbers(plane, plane.user("mia"))
+    watching.ready(plane)

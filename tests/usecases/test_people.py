@@ -236,3 +236,24 @@ def test_a_password_takes_a_while_but_not_long():
     HASHER.verify(kept, PASSWORD)
     assert 0.002 < time.process_time() - began < 5
     assert "m=19456,t=3,p=1" in kept
+
+
+def test_projects_are_seen_by_operators_and_limited_by_administrators(plane):  # R-D2
+    member, admin = plane.user("mia"), plane.user("root", Role.ADMIN)
+    assert people.projects(plane, plane.user("otto", Role.OPERATOR)) == []
+    with pytest.raises(ForbiddenError):
+        people.projects(plane, member)
+    first = people.change_project(plane, admin, "physics", machines=3)
+    assert (first.name, first.quota.machines) == ("physics", 3)
+    assert first.quota.hours >= 1e9
+    second = people.change_project(plane, admin, "physics", hours=7.5)
+    assert second.quota == Quota(machines=3, hours=7.5)
+    people.change_project(plane, admin, "art")
+    assert [each.name for each in people.projects(plane, admin)] == ["art", "physics"]
+    with pytest.raises(InvalidError):
+        people.change_project(plane, admin, "physics", machines=-1)
+
+
+def test_one_may_ask_who_one_is(plane):
+    ann = plane.user("ann")
+    assert people.whoami(people.Session(ann, "s-1")) == ann

@@ -17,10 +17,11 @@ everything it needs to find again must be below that folder (or be named after i
 - plainly, once: what is `seen` then is what every trial that succeeds must end with;
 - every `do` executed twice;
 - for each step, `do` fails finally after it has acted: what is `seen` must be what it was before
-  the run; once with every `undo` executed once, once with every `undo` executed twice;
+  the run, or what the case says it is once undone; once with every `undo` executed once, once with
+  every `undo` executed twice;
 - for each step, a real process is killed (SIGKILL) before `do`, after `do` but before the journal
   knows, and after the journal knows; this process then finishes the run;
-- the same for each `undo`, of a run whose last step fails.
+- the same for each `undo`, of a run whose last step fails (the last that does not stop).
 
 Steps that stop rather than undo (OnFailure.STOP) must leave the run stuck, and resuming it must
 end as if nothing had happened.
@@ -35,7 +36,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,8 @@ class Case:
     subject: str = "subject"
     others: tuple[Workflow, ...] = ()  #: those of the children it spawns
     slots: Callable[[str], int] = lambda _name: 1
+    #: What is seen once it was undone, or a function that judges it; when None, what was before.
+    undone: Any = None
     clean: Callable[[], None] = nothing  #: called when a trial has ended
 
 
@@ -90,15 +93,23 @@ class Trial:
     undoing: bool = False  #: kill around `undo` rather than `do`
 
 
-def check_workflow(make_case: MakeCase, url: str, place: Path) -> None:
+#: Kinds of trials that may be made apart, so that they can be made at the same time.
+PARTS = ("failures", "kills")
+
+
+def check_workflow(
+    make_case: MakeCase, url: str, place: Path, parts: Sequence[str] = PARTS
+) -> None:
     """Make every trial; AssertionError names the one that did not end well."""
     suite = Suite(make_case, url, place)
     try:
         suite.plainly()
-        suite.twice()
-        suite.failures()
-        suite.kills()
-        suite.kills_while_undoing()
+        if "failures" in parts:
+            suite.twice()
+            suite.failures()
+        if "kills" in parts:
+            suite.kills()
+            suite.kills_while_undoing()
     finally:
         suite.close()
 
@@ -136,22 +147,30 @@ class Suite:
     def failures(self) -> None:
         """Failure at each step, with each undo executed once and twice."""
         for step in self.steps:
-            for doubled in (False, True):
+            # One that stops undoes nothing, once or twice.
+            for doubled in (False, True) if step.on_failure is OnFailure.UNDO else (False,):
                 name = f"{step.name} fails" + (", undone twice" if doubled else "")
                 self._fails(self._trial(name, fails=step.name, undo_twice=doubled))
 
     def kills(self) -> None:
-        """Kill -9 before, after and beyond each step, then resume."""
+        """Kill -9 before, after and beyond each step, then resume.
+
+        The end of a step and the beginning of the next are one write: before one is beyond another.
+        """
         for step in self.steps:
-            for when in ("before", "after", "written"):
+            for when in ("before", "after", "written")[step is not self.steps[0] :]:
                 name = f"killed {when} {step.name}"
                 self._succeeds(self._trial(name, kill=step.name, when=when))
 
     def kills_while_undoing(self) -> None:
-        """Kill -9 before, after and beyond each undo of a run whose last step fails."""
-        last = self.steps[-1]
-        if last.on_failure is OnFailure.STOP:
+        """Kill -9 before, after and beyond each undo of a run whose last step fails.
+
+        Its last step that is undone at all: those that stop come after the point of no return.
+        """
+        undone = [step for step in self.steps if step.on_failure is OnFailure.UNDO]
+        if not undone:
             return
+        last = undone[-1]
         for step in self.steps:
             for when in ("before", "after", "written") if step.undo else ():
                 name = f"killed {when} undo of {step.name}"
@@ -182,11 +201,11 @@ class Suite:
         seen = case.seen()
         if self._wanted is None:
             self._wanted = seen
-        assert seen == self._wanted, f"{trial.name}: differs from an undisturbed run"
+        assert seen == self._wanted, f"{trial.name}: differs: {seen}, not {self._wanted}"
 
     def _fails(self, trial: Trial) -> None:
         case = self._make_case(Path(trial.place))
-        before = case.seen()
+        before = case.seen() if case.undone is None else case.undone
         try:
             self._run(trial, case)
             if case.workflow.step(trial.fails).on_failure is OnFailure.STOP:
@@ -198,7 +217,9 @@ class Suite:
             else:
                 run = self._get(trial)
                 assert run.state is RunState.FAILED, f"{trial.name}: {run.state}: {run.error}"
-                assert case.seen() == before, f"{trial.name}: something is left"
+                seen = case.seen()
+                well = case.undone(seen) if callable(case.undone) else seen == before
+                assert well, f"{trial.name}: something is left: {seen}"
         finally:
             case.clean()
 

@@ -11,7 +11,20 @@ import re
 from pathlib import Path
 
 #: In this order: each part uses only those before it.
-PARTS = ("common", "belongings", "homes", "accounts", "helper", "server", "loop", "setup", "agent")
+PARTS = (
+    "common",
+    "belongings",
+    "homes",
+    "restoring",
+    "access",
+    "expiry",
+    "accounts",
+    "helper",
+    "server",
+    "loop",
+    "setup",
+    "agent",
+)
 _OURS = re.compile(r"^from essaim\.agent\.\w+ import (?:\([^)]*\)|[^\n(]*)\n", re.MULTILINE)
 _FUTURE = "from __future__ import annotations\n"
 

@@ -8,14 +8,23 @@ import grp
 import os
 import pwd
 import re
-import stat
-import time
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from essaim.agent.access import KEYS, give_keys
 from essaim.agent.belongings import FIRST_UID, LAST_UID, Belongings, processes, taken_uids
 from essaim.agent.common import NOTICES, SHELL, Trouble, remove_file, tool, write_file
+from essaim.agent.expiry import (
+    TERMS,
+    Term,
+    agreed,
+    clocks,
+    keep_day,
+    last_day,
+    put_term,
+    term_of,
+)
 from essaim.agent.homes import home_of
 
 if TYPE_CHECKING:
@@ -23,7 +32,6 @@ if TYPE_CHECKING:
 
 ACCOUNT = re.compile(r"l-[a-z0-9]{4,24}")
 LOCKS = "/run/essaim-helper.lock"
-DAY = 86400
 LIMITS = {"processes": "nproc", "memory_mib": "data", "open_files": "nofile"}
 _UNTIL = re.compile(r"essaim lease until ([0-9]+)")
 
@@ -79,22 +87,22 @@ def listed() -> list[dict[str, Any]]:
     ]
 
 
-def make_account(account: str, keys: list[str], expires_at: int, limits: Mapping[str, int]) -> int:
+def make_account(account: str, keys: list[str], term: Term, limits: Mapping[str, int]) -> int:
     """Make an account, or make one that is there as it should be; gives its uid."""
-    # A day later than the hour: the system knows only days, and `reap` is exact.
-    last_day = time.strftime("%Y-%m-%d", time.gmtime((expires_at // DAY + 1) * DAY))
-    words = ["-c", f"essaim lease until {expires_at}", "-e", last_day]
+    words = ["-c", f"essaim lease until {term.expires_at}", "-e", last_day(term)]
     words += ["-p", "*", "-s", str(SHELL), "-d", home_of(account)]
     with held(account):
         there = entry_of(account)
-        _write_limits(account, limits)
+        # First, so that whatever interrupts us, there is an account that can be found and removed.
         if there is None:
             _add(account, words)
         else:
             tool("usermod", *words, "-G", "", account)
+        put_term(account, term)
+        _write_limits(account, limits)
         entry = pwd.getpwnam(account)
         _open_home(entry)
-        _give_keys(entry, keys)
+        give_keys(account, keys)
     return entry.pw_uid
 
 
@@ -109,7 +117,10 @@ def _add(account: str, words: list[str]) -> None:
             tool("groupdel", account)  # an interrupted `useradd` left it
         tool("rm", "-rf", "--one-file-system", "--", home_of(account))
         tool("groupadd", "-g", str(free), account)
-        tool("useradd", "-g", str(free), "-u", str(free), "-m", *words, account)
+        # No range of further uids: what is owned by those would not be known as the account's.
+        # No warning days before the day the system knows: that is not when the lease ends.
+        more = ["-K", "SUB_UID_COUNT=0", "-K", "SUB_GID_COUNT=0", "-K", "PASS_WARN_AGE=0"]
+        tool("useradd", "-g", str(free), "-u", str(free), "-m", *more, *words, account)
 
 
 def _write_limits(account: str, limits: Mapping[str, int]) -> None:
@@ -139,29 +150,6 @@ def _open_home(entry: pwd.struct_passwd) -> None:
         os.close(fd)
 
 
-def _give_keys(entry: pwd.struct_passwd, keys: list[str]) -> None:
-    """Write the keys where root owns file and folder; what the account put there instead goes."""
-    folder = os.path.join(entry.pw_dir, ".ssh")  # noqa: PTH118 - see above
-    with contextlib.suppress(FileNotFoundError):
-        found = os.lstat(folder)
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != 0:
-            tool("rm", "-rf", "--one-file-system", "--", folder)
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(folder, 0o755)  # noqa: PTH102 - see above
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        if os.fstat(fd).st_uid != 0:
-            raise Trouble(f"{entry.pw_name} keeps replacing its .ssh folder", again=True)
-        os.fchown(fd, 0, 0)
-        os.fchmod(fd, 0o755)
-        # Root's folder: through its descriptor nobody can lead us elsewhere.
-        write_file(
-            Path(f"/proc/self/fd/{fd}/authorized_keys"), "".join(f"{k}\n" for k in keys), 0o644
-        )
-    finally:
-        os.close(fd)
-
-
 def remove_account(account: str, *, due: bool = False) -> bool:
     """Remove an account with everything it has; also what vanished accounts have left.
 
@@ -170,12 +158,12 @@ def remove_account(account: str, *, due: bool = False) -> bool:
     with held(account):
         entry = entry_of(account)
         # Asked again now that nobody else can extend it.
-        if due and (entry is None or expiry_of(entry) > time.time()):
+        if due and (entry is None or not _is_over(entry)):
             return False
         if entry is not None:
             # No new login: the account has long expired, and its keys are gone.
             tool("usermod", "-e", "1970-01-02", account)
-            tool("rm", "-rf", "--one-file-system", "--", os.path.join(entry.pw_dir, ".ssh"))  # noqa: PTH118
+            remove_file(KEYS / account)
         sweep(account)
         if entry is not None:
             tool("userdel", "-f", account, allow=(0, 6))
@@ -185,13 +173,37 @@ def remove_account(account: str, *, due: bool = False) -> bool:
     return True
 
 
+def _is_over(entry: pwd.struct_passwd) -> bool:
+    """Say whether an account's time is over; one that is new to us is given a term first."""
+    now, account = clocks(), entry.pw_name
+    term = term_of(account, expiry_of(entry))
+    if term is None:
+        # Made by a playbook of somebody's own.  Its end is taken by this machine's clock.
+        put_term(account, agreed(expiry_of(entry), now.wall, now))
+        return False
+    if term.left(now) > 0:
+        keep_day(account, term, now)
+        return False
+    return True
+
+
+def set_term(account: str, term: Term) -> None:
+    """Make an account that is there end at another time."""
+    with held(account):
+        if entry_of(account) is None:
+            raise Trouble(f"there is no account {account} on this machine")
+        put_term(account, term)
+        tool("usermod", "-e", last_day(term), account)
+
+
 def sweep(account: str) -> None:
     """Remove all that an account has on this machine, and what vanished ones have left."""
     things = _belongings(account)
     _leave_systemd(account)
-    things.end_processes()
+    ended = things.end_processes()
     things.remove_jobs(account)
-    things.end_processes()  # what a job has started meanwhile
+    if ended:
+        things.end_processes()  # what a job has started meanwhile
     things.remove_ipc()
     for path in _named(account):
         tool("rm", "-rf", "--one-file-system", "--", str(path), allow=(0, 1))
@@ -199,16 +211,18 @@ def sweep(account: str) -> None:
 
 
 def proof(account: str, others: list[str]) -> list[str]:
-    """Name everything that is left of an account and of accounts nobody knows."""
+    """Name everything that is left of an account and of all that are not among the others."""
+    spared = {e.pw_uid for e in known_accounts() if e.pw_name in others and e.pw_name != account}
     found = [
-        f"account {entry.pw_name}" for entry in known_accounts() if entry.pw_name not in others
+        f"account {entry.pw_name}"
+        for entry in pwd.getpwall()
+        if FIRST_UID <= entry.pw_uid <= LAST_UID and entry.pw_uid not in spared
     ]
     with contextlib.suppress(KeyError):
         if account:
             grp.getgrnam(account)
             found.append(f"group {account}")
     found += [f"file {path}" for path in _named(account) if os.path.lexists(str(path))]
-    spared = {entry.pw_uid for entry in known_accounts() if entry.pw_name in others}
     for line in Belongings(spared).left():
         if line not in found:
             found.append(line)
@@ -225,7 +239,7 @@ def _named(account: str) -> list[Path]:
     if not account:
         return []
     places = "/home /var/mail /var/spool/mail /var/spool/cron/crontabs /var/lib/systemd/linger"
-    places += f" /run/sudo/ts /var/lib/sudo/lectured /var/lib/sudo/ts {NOTICES}"
+    places += f" /run/sudo/ts /var/lib/sudo/lectured /var/lib/sudo/ts {NOTICES} {TERMS} {KEYS}"
     return [_limits_file(account), *(Path(place, account) for place in places.split())]
 
 

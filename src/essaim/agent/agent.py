@@ -20,6 +20,7 @@ from pathlib import Path
 
 from essaim.agent.accounts import expiry_of, known_accounts
 from essaim.agent.common import SERVICE, STATE, Trouble, as_user, drop_to, tool
+from essaim.agent.expiry import clocks, term_of
 from essaim.agent.helper import VERBS, run_helper
 from essaim.agent.loop import Agent, register, say
 from essaim.agent.server import State
@@ -120,7 +121,9 @@ def _status(asked: argparse.Namespace) -> None:
         how = "was answered" if last["ok"] else f"failed: {last['error']}"
         say(f"its last beat, {time.time() - last['at']:.0f} s ago, {how}")
     for entry in known_accounts():
-        say(f"leased: {entry.pw_name}, for {expiry_of(entry) - time.time():.0f} s more")
+        term = term_of(entry.pw_name, expiry_of(entry))
+        left = f"for {term.left(clocks()):.0f} s more" if term else "until the agent ends it"
+        say(f"leased: {entry.pw_name}, {left}")
 
 
 def main(words: list[str] | None = None) -> int:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: systemd gives out uids of its own from 61184 on; nobody uses these.
 FIRST_UID, LAST_UID = 61000, 61183
 #: Seconds processes have to end when asked, and until those that do not are given up.
-ASKED, GIVEN_UP = 2.0, 30.0
+ASKED, GIVEN_UP = 2.0, 20.0
 MOST_FOUND = 200
 
 _SYSV = {"shm": ("shmid", "-m"), "sem": ("semid", "-s"), "msg": ("msqid", "-q")}
@@ -46,8 +46,11 @@ class Belongings:
         """Say whether things of this owner are meant."""
         return FIRST_UID <= uid <= LAST_UID and uid not in self._spared
 
-    def end_processes(self) -> None:
-        """Ask them to end, then kill until there are none; a fork loop is killed at once."""
+    def end_processes(self) -> bool:
+        """Ask them to end, then kill until there are none; a fork loop is killed at once.
+
+        False when some were still there after a while.
+        """
         until = time.monotonic() + ASKED
         for pid, _name, _uid in processes(self.has):
             with contextlib.suppress(ProcessLookupError):
@@ -59,6 +62,7 @@ class Belongings:
             for uid in left:
                 _kill_all(uid)
             time.sleep(0.02)
+        return not left
 
     def remove_jobs(self, account: str) -> None:
         """Remove what cron and at would start later."""

@@ -13,17 +13,19 @@ from essaim.agent.accounts import (
     ACCOUNT,
     LIMITS,
     entry_of,
-    expiry_of,
     known_accounts,
     listed,
     make_account,
     proof,
     put_notice,
     remove_account,
+    set_term,
     sweep,
 )
 from essaim.agent.common import HELPER_LOG, SAFE_PATH, Trouble, as_user
-from essaim.agent.homes import Outlet, home_of, pack, unpack
+from essaim.agent.expiry import Term, agreed, checked_moment, clocks
+from essaim.agent.homes import Outlet, home_of, pack
+from essaim.agent.restoring import restore_layers
 
 #: Bytes a request may have; what is restored comes after it.
 LONGEST_REQUEST = 1 << 20
@@ -31,7 +33,7 @@ LONGEST_LOG = 4 << 20
 _KEY = re.compile(
     r"((?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]{2,60}) ([A-Za-z0-9+/]{16,16384}={0,3})(?: .*)?"
 )
-_MOST = 1 << 40
+_MOST = 1 << 50
 
 
 def asked_account(request: dict[str, Any]) -> str:
@@ -60,13 +62,27 @@ def _asked_keys(request: dict[str, Any]) -> list[str]:
     return [f"{key.group(1)} {key.group(2)}" for key in found if key]
 
 
+def _asked_term(request: dict[str, Any]) -> Term:
+    """Give when a lease ends; `now` is what the server's clock says, ours if it does not say."""
+    now = clocks()
+    expires_at = _asked_number(request, "expires_at")
+    said = _asked_number(request, "now") if "now" in request else now.wall
+    checked_moment(expires_at, said)
+    return agreed(expires_at, said, now)
+
+
 def _create(request: dict[str, Any]) -> dict[str, Any]:
     account, keys = asked_account(request), _asked_keys(request)
     given = request.get("limits") or {}
     if not isinstance(given, dict) or not set(given) <= set(LIMITS):
         raise Trouble(f"limits may have {', '.join(LIMITS)} and nothing else")
     limits = {name: _asked_number(given, name) for name in given}
-    return {"uid": make_account(account, keys, _asked_number(request, "expires_at"), limits)}
+    return {"uid": make_account(account, keys, _asked_term(request), limits)}
+
+
+def _expire(request: dict[str, Any]) -> dict[str, Any]:
+    set_term(asked_account(request), _asked_term(request))
+    return {}
 
 
 def _remove(request: dict[str, Any]) -> dict[str, Any]:
@@ -75,8 +91,10 @@ def _remove(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _verify(request: dict[str, Any]) -> dict[str, Any]:
-    others = request.get("others") or []
-    found = proof(asked_account(request), [str(name) for name in others])
+    account, others = asked_account(request), request.get("others") or []
+    if not isinstance(others, list):
+        raise Trouble("others must be the list of the accounts that may be there")
+    found = proof(account, [asked_account({"account": other}) for other in others])
     return {"clean": not found, "found": found}
 
 
@@ -95,8 +113,8 @@ def _clean(_request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _reap(_request: dict[str, Any]) -> dict[str, Any]:
-    due = [entry.pw_name for entry in known_accounts() if expiry_of(entry) <= time.time()]
-    return {"removed": [account for account in due if remove_account(account, due=True)]}
+    accounts = [entry.pw_name for entry in known_accounts()]
+    return {"removed": [account for account in accounts if remove_account(account, due=True)]}
 
 
 def _message(request: dict[str, Any]) -> dict[str, Any]:
@@ -109,26 +127,33 @@ def _message(request: dict[str, Any]) -> dict[str, Any]:
 
 def _save(request: dict[str, Any]) -> None:
     account, most = asked_account(request), _asked_number(request, "most_mib") << 20
+    since = _asked_number(request, "since") if "since" in request else 0
     entry = entry_of(account)
     if entry is None:
         raise Trouble(f"there is no account {account} on this machine")
     outlet = Outlet(sys.stdout.buffer, text=bool(request.get("base64")))
-    as_user(entry.pw_uid, entry.pw_gid, lambda: pack(home_of(account), most, outlet))
+    as_user(entry.pw_uid, entry.pw_gid, lambda: pack(home_of(account), most, outlet, since))
 
 
 def _restore(request: dict[str, Any]) -> dict[str, Any]:
-    account = asked_account(request)
+    account, layers = asked_account(request), request.get("layers")
+    if not isinstance(layers, list):
+        raise Trouble("layers must be the sizes of the layers that follow the request")
+    sizes = [_asked_number({"each of layers": size}, "each of layers") for size in layers]
     entry = entry_of(account)
     if entry is None:
         raise Trouble(f"there is no account {account} on this machine")
     counts: dict[str, Any] = as_user(
-        entry.pw_uid, entry.pw_gid, lambda: unpack(sys.stdin.buffer, home_of(account))
+        entry.pw_uid,
+        entry.pw_gid,
+        lambda: restore_layers(sys.stdin.buffer, sizes, home_of(account)),
     )
     return counts
 
 
 VERBS = {
     "create": _create,
+    "expire": _expire,
     "remove": _remove,
     "verify": _verify,
     "list": _list,

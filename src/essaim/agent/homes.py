@@ -1,38 +1,59 @@
-"""Carry the home of an account from one machine to another, as no more than that account."""
+"""Save the home of an account in layers, as no more than that account.
+
+A layer is a tar.gz.  Its first member, `.essaim-layer`, says in JSON when the walk began by this
+machine's clock (`at`, in ms), every name that is kept (`names`), and which folder is which
+(`folders`: name and inode), for what is in a renamed folder does not look changed.  All folders
+follow, and of files and links those changed since a former layer's `at`: the kernel sets a file's
+ctime, and nobody else can.  Not kept: what the account itself cannot read, sockets, pipes,
+devices, owners, attributes, special mode bits; and, of a home larger than the cap, the largest
+files.  A file that has room again only later comes with its next change or the next whole copy.
+"""
 
 from __future__ import annotations
 
 import base64
 import contextlib
 import gzip
+import io
+import json
 import os
 import stat
 import tarfile
-import zlib
+import time
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
-from essaim.agent.common import Trouble
+LAYER = ".essaim-layer"  #: the name of the first member; a file of that name is not kept
+MTIME = "ESSAIM.mtime"  #: a file's time in ns: the one of the format is rounded
+#: What the ends of the formats may cost, and one entry apart from its content.
+_SLACK, _ENTRY = 64 * 1024, 640
+#: Folders in folders: nobody's work is deeper, and what walks them has limits.
+DEEPEST = 200
+#: The clock that a file's ctime is never behind; it lags a little behind the usual one.
+COARSE = 5
 
-#: What the compressor may still hold back, and what a header may cost.
-_SLACK = 256 * 1024
-_PIECE = 1 << 20
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+
+class Kept(NamedTuple):
+    """Something in a home, as it was when the walk came by."""
+
+    name: str
+    mode: int
+    size: int
+    changed: int  #: its ctime in ns
+    inode: str
 
 
 class Outlet:
-    """Counts what goes out, and writes it in base64 where the way is not safe for bytes."""
+    """Lets bytes out, in base64 where the way is not safe for bytes."""
 
     def __init__(self, file: IO[bytes], *, text: bool) -> None:
         self._file = file
         self._text = text
         self._rest = b""
-        self.count = 0
 
     def write(self, data: bytes) -> int:
         """Let some bytes out."""
         body = bytes(data)
-        self.count += len(body)
         if self._text:
             whole = self._rest + body
             cut = len(whole) - len(whole) % 3
@@ -62,159 +83,100 @@ class Steady:
         return self._file.read(size).ljust(size, b"\0")
 
 
-def pack(home: str, most: int, outlet: Outlet) -> None:
-    """Write a tar.gz of a home, without what would make it larger than `most` bytes."""
+def pack(home: str, most: int, outlet: Outlet, since: int = 0) -> None:
+    """Write a layer of at most so many bytes; with `since`, in ms, of what has changed since."""
+    at = int(time.clock_gettime(COARSE) * 1000)
+    # A clock that was set back says nothing about what is new.
+    changed = since * 1_000_000 if since <= at else 0
+    kept = within(walk(home), most)
+    about = {
+        "at": at,
+        "names": [one.name for one in kept],
+        "folders": [[one.name, one.inode] for one in kept if stat.S_ISDIR(one.mode)],
+    }
     packed = gzip.GzipFile(fileobj=outlet, mode="wb", compresslevel=1, mtime=0)
     with packed, tarfile.open(fileobj=packed, mode="w|", encoding="utf-8") as archive:
-        waiting = [""]
-        while waiting:
-            folder = waiting.pop()
-            for name in _entries(home, folder):
-                inside = os.path.join(folder, name)  # noqa: PTH118 - names may be any bytes
-                with contextlib.suppress(OSError):
-                    if _pack_one(archive, home, inside, lambda: most - outlet.count):
-                        waiting.append(inside)
+        text = json.dumps(about).encode()
+        header = tarfile.TarInfo(LAYER)
+        header.size = len(text)
+        archive.addfile(header, io.BytesIO(text))
+        for one in kept:
+            if stat.S_ISDIR(one.mode) or one.changed >= changed:
+                with contextlib.suppress(OSError):  # it has just gone: the next layer knows
+                    _pack_one(archive, home, one)
     outlet.finish()
 
 
-def _entries(home: str, folder: str) -> list[str]:
+def walk(home: str) -> list[Kept]:
+    """List what can be kept of a home, folders before what is in them."""
+    found, waiting = [], [""]
+    while waiting:
+        folder = waiting.pop()
+        try:
+            names = sorted(os.listdir(os.path.join(home, folder)))  # noqa: PTH118, PTH208 - any bytes
+        except OSError:
+            continue
+        for name in names:
+            one = _look(home, os.path.join(folder, name))  # noqa: PTH118 - any bytes
+            if one is not None:
+                found.append(one)
+                if stat.S_ISDIR(one.mode) and one.name.count("/") < DEEPEST:
+                    waiting.append(one.name)
+    return found
+
+
+def _look(home: str, name: str) -> Kept | None:
+    path = os.path.join(home, name)  # noqa: PTH118 - names may be any bytes
     try:
-        names = sorted(os.listdir(os.path.join(home, folder)))  # noqa: PTH118, PTH208 - any bytes
+        seen = os.lstat(path)
     except OSError:
-        return []
-    # Keys are not the account's own: they are given to it on every machine anew.
-    return [name for name in names if folder or name != ".ssh"]
+        return None
+    regular, folder = stat.S_ISREG(seen.st_mode), stat.S_ISDIR(seen.st_mode)
+    if name == LAYER or not (regular or folder or stat.S_ISLNK(seen.st_mode)):
+        return None
+    if regular and not os.access(path, os.R_OK):
+        return None
+    size = seen.st_size if regular else 0
+    inode = f"{seen.st_dev}:{seen.st_ino}"
+    return Kept(name, seen.st_mode, size, seen.st_ctime_ns, inode)
 
 
-def _pack_one(archive: tarfile.TarFile, home: str, inside: str, room: Any) -> bool:
-    """Add one entry; True when it is a folder whose entries are to follow."""
-    path = os.path.join(home, inside)  # noqa: PTH118 - names may be any bytes
-    mode = os.lstat(path).st_mode
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)) or room() < _SLACK:
-        return False
-    if not stat.S_ISREG(mode):
-        archive.addfile(_anonymous(archive.gettarinfo(path, inside)))
-        return stat.S_ISDIR(mode)
+def within(found: list[Kept], most: int) -> list[Kept]:
+    """Choose what fits into so many bytes, whatever can be compressed; the largest stay behind.
+
+    The choice depends on nothing but the home, so that a changed file is always in its layer.
+    """
+    room, dropped = most - _SLACK, set()
+    by_size = sorted(found, key=lambda one: (not stat.S_ISDIR(one.mode), one.size, one.name))
+    for one in by_size:
+        room -= one.size + one.size // 1000 + _ENTRY + 8 * len(os.fsencode(one.name))
+        if room < 0:
+            dropped.add(one.name)
+    return [one for one in found if one.name not in dropped]
+
+
+def _pack_one(archive: tarfile.TarFile, home: str, one: Kept) -> None:
+    path = os.path.join(home, one.name)  # noqa: PTH118 - names may be any bytes
+    if not stat.S_ISREG(one.mode):
+        entry = _anonymous(archive.gettarinfo(path, one.name), os.lstat(path))
+        if not entry.isreg():
+            archive.addfile(entry)
+        return
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
     with os.fdopen(os.open(path, flags), "rb") as file:
-        entry = _anonymous(archive.gettarinfo(arcname=inside, fileobj=file))
-        # Compressed it may be smaller, but nobody knows before it is too late.
-        if entry.size + entry.size // 1000 + _SLACK <= room():
-            steady: Any = Steady(file)
-            archive.addfile(entry, steady)
-    return False
+        entry = archive.gettarinfo(arcname=one.name, fileobj=file)
+        # One that is growing was not counted in full; its end comes with the next layer.
+        entry.size = min(entry.size, one.size)
+        steady: Any = Steady(file)
+        archive.addfile(_anonymous(entry, os.fstat(file.fileno())), steady)
 
 
-def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+def _anonymous(entry: tarfile.TarInfo, seen: os.stat_result) -> tarfile.TarInfo:
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = ""
+    entry.mtime = int(entry.mtime)
+    entry.pax_headers = {MTIME: str(seen.st_mtime_ns)}
     return entry
-
-
-def unpack(stream: IO[bytes], home: str) -> dict[str, int]:
-    """Unpack a tar.gz below a home, whatever it holds: nothing is written anywhere else.
-
-    Names that lead out, devices and keys are skipped; owners and special mode bits are dropped.
-    """
-    counts = {"restored": 0, "skipped": 0}
-    root = os.open(home, _FOLDER)
-    folders: list[tuple[list[str], int]] = []
-    try:
-        plain = gzip.GzipFile(fileobj=stream)
-        with plain, tarfile.open(fileobj=plain, mode="r|", encoding="utf-8") as archive:
-            for entry in archive:
-                parts = _inside(entry.name)
-                done = bool(parts) and _unpack_one(archive, entry, root, parts)
-                counts["restored" if done else "skipped"] += 1
-                if done and entry.isdir():
-                    folders.append((parts, entry.mode & 0o777))
-            while plain.read(_PIECE):
-                pass  # tarfile overlooks that an end is missing; the check sum does not
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as exc:
-        raise Trouble(f"what was to be restored is damaged: {exc}") from exc
-    finally:
-        # Last, for a folder that cannot be written could not have been filled.
-        for parts, mode in reversed(folders):
-            with contextlib.suppress(OSError):
-                fd = _descend(root, parts)
-                os.fchmod(fd, mode)
-                os.close(fd)
-        os.close(root)
-    return counts
-
-
-def _inside(name: str) -> list[str]:
-    """Split a name into its parts; nothing when it does not stay below the home."""
-    parts = [part for part in name.split("/") if part not in ("", ".")]
-    bad = name.startswith("/") or ".." in parts or "\0" in name or parts[:1] == [".ssh"]
-    return [] if bad else parts
-
-
-def _descend(root: int, parts: list[str], *, make: bool = False) -> int:
-    """Open a folder below the root without ever following a link."""
-    here = os.dup(root)
-    for part in parts:
-        try:
-            if make:
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(part, 0o700, dir_fd=here)
-            deeper = os.open(part, _FOLDER, dir_fd=here)
-        finally:
-            os.close(here)
-        here = deeper
-    return here
-
-
-def _unpack_one(
-    archive: tarfile.TarFile, entry: tarfile.TarInfo, root: int, parts: list[str]
-) -> bool:
-    if not (entry.isreg() or entry.isdir() or entry.issym() or entry.islnk()):
-        return False
-    try:
-        folder = _descend(root, parts[:-1], make=True)
-    except OSError:
-        return False  # a link or a file is in the way
-    try:
-        _place(archive, entry, folder, parts[-1], root)
-    except OSError:
-        return False
-    finally:
-        os.close(folder)
-    return True
-
-
-def _place(
-    archive: tarfile.TarFile, entry: tarfile.TarInfo, folder: int, name: str, root: int
-) -> None:
-    if entry.isdir():
-        os.close(_descend(folder, [name], make=True))
-        return
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(name, dir_fd=folder)
-    if entry.issym():
-        os.symlink(entry.linkname, name, dir_fd=folder)
-    elif entry.islnk():
-        _link(entry, folder, name, root)
-    else:
-        source = archive.extractfile(entry)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        with os.fdopen(os.open(name, flags, 0o600, dir_fd=folder), "wb") as file:
-            while source is not None and (piece := source.read(_PIECE)):
-                file.write(piece)
-            file.flush()
-            os.fchmod(file.fileno(), entry.mode & 0o777)
-            os.utime(file.fileno(), (entry.mtime, entry.mtime))
-
-
-def _link(entry: tarfile.TarInfo, folder: int, name: str, root: int) -> None:
-    parts = _inside(entry.linkname)
-    if not parts:
-        raise OSError(f"{entry.linkname} leads out")
-    other = _descend(root, parts[:-1])
-    try:
-        os.link(parts[-1], name, src_dir_fd=other, dst_dir_fd=folder, follow_symlinks=False)
-    finally:
-        os.close(other)
 
 
 def home_of(account: str) -> str:

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from essaim.agent.accounts import known_accounts
 from essaim.agent.common import HELPER, Trouble, tool, write_file
 from essaim.agent.server import RefusedError, Server, State, beat_of, describe_node
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 INTERVAL = 30.0
 REAP_EVERY = 60.0
 LONGEST_PAUSE = 120.0
+LONGEST_INTERVAL = 3600.0
 
 
 def say(sentence: str) -> None:
@@ -52,7 +54,7 @@ def register(asked: argparse.Namespace, token: str, ca: str, state: State) -> No
         "server": server.address,
         "server_public_key": given.get("server_public_key", ""),
         "gateway": given.get("gateway") or {},
-        "interval": float(given.get("interval") or INTERVAL),
+        "interval": asked_interval(given, INTERVAL),
         "port": asked.port,
         "tunnel": bool(asked.tunnel or given.get("tunnel")),
         "ca": ca,
@@ -116,17 +118,27 @@ class Agent:
                     beat_at = time.monotonic() + self._beat()
                 wake = min(beat_at, reap_at, now + 2.0 if self._tunnel else beat_at)
                 self._stop.wait(max(0.0, wake - time.monotonic()))
+        except RefusedError as exc:
+            self._outlive(exc)
+            raise
         finally:
             if self._tunnel:
                 self._tunnel.end()
         say("stopped")
+
+    def _outlive(self, why: RefusedError) -> None:
+        """End the leases of this machine when their time is over, though nobody wants our beats."""
+        if known_accounts():
+            say(f"{why}.  Until then it only ends the leases that are still here")
+        while known_accounts() and not self._stop.wait(REAP_EVERY):
+            self._reap()
 
     def _beat(self) -> float:
         """Beat once; gives the seconds until the next one."""
         beat = beat_of(self._seq)
         self._seq = beat["seq"]
         try:
-            self._server.post("/api/workers/heartbeat", beat, self._kept["credential"])
+            given = self._server.post("/api/workers/heartbeat", beat, self._kept["credential"])
         except RefusedError as exc:
             self._state.note(ok=False, error=str(exc))
             raise RefusedError(
@@ -134,7 +146,10 @@ class Agent:
             ) from exc
         except Trouble as exc:
             self._failures += 1
-            pause = pause_after(self._failures, self._kept["interval"])
+            interval = float(self._kept["interval"])
+            pause = pause_after(self._failures, interval, random.random())  # noqa: S311 - no secret
+            # Three intervals of silence and we count as lost: a server that is back must hear us.
+            pause = min(pause, 2 * interval)
             say(f"{exc}; trying again in {pause:.1f} s")
             self._state.note(ok=False, error=str(exc))
             return pause
@@ -142,8 +157,12 @@ class Agent:
             say(f"{self._kept['server']} answers again after {self._failures} failed beats")
         self._failures = 0
         self._state.note(ok=True)
-        # Many agents are started at once, and must not beat at once for ever.
-        return float(self._kept["interval"]) * random.uniform(0.8, 1.0)  # noqa: S311 - no secret
+        interval = asked_interval(given, self._kept["interval"])
+        if interval != self._kept["interval"]:
+            say(f"{self._kept['server']} wants a beat every {interval:g} s from now on")
+            # Not kept on disk, where somebody may just have joined again: the next life asks anew.
+            self._kept["interval"] = interval
+        return next_beat(interval, random.random())  # noqa: S311 - no secret
 
     def _reap(self) -> None:
         """End leases that are over, also while the server is out of reach; does not wait."""
@@ -158,10 +177,26 @@ class Agent:
                 )
 
 
-def pause_after(failures: int, interval: float) -> float:
-    """Say how long to wait after that many failed beats: longer each time, never the same."""
-    longest = min(LONGEST_PAUSE, interval * (1 << min(failures - 1, 10)))
-    return longest * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+def next_beat(interval: float, chance: float) -> float:
+    """Say how long to wait for the next beat: 80 to 100 % of the interval, by chance (0 to 1).
+
+    Many agents are started at once, and must not beat at once for ever.
+    """
+    return interval * (0.8 + 0.2 * chance)
+
+
+def pause_after(failures: int, interval: float, chance: float) -> float:
+    """Say how long to wait after that many failed beats: longer each time, half of it by chance."""
+    longest = min(max(LONGEST_PAUSE, interval), interval * (1 << min(failures - 1, 10)))
+    return longest * (0.5 + 0.5 * chance)
+
+
+def asked_interval(given: dict[str, Any], now: float) -> float:
+    """Give the interval the server wants, if it says one that makes sense; else the one we have."""
+    asked = given.get("interval")
+    if isinstance(asked, bool) or not isinstance(asked, (int, float)):
+        return now
+    return float(asked) if 0 < asked <= LONGEST_INTERVAL else now
 
 
 class Tunnel:
@@ -191,6 +226,8 @@ class Tunnel:
             self._words += ["-o", f"{name}={value}"]
         self._words += ["-R", f"0:127.0.0.1:{kept['port']}", "-p", str(port)]
         self._words += ["-l", f"node-{kept['id']}", host]
+        #: As for beats: whoever cannot be reached for three checks is lost.
+        self._longest = max(1.0, float(kept.get("interval") or INTERVAL))
         self._process: subprocess.Popen[bytes] | None = None
         self._failures = 0
         self._again_at = 0.0
@@ -204,7 +241,8 @@ class Tunnel:
                 return
             lasted = now - self._began
             self._failures = 1 if lasted > LONGEST_PAUSE else self._failures + 1
-            self._again_at = now + pause_after(self._failures, 1.0)
+            pause = pause_after(self._failures, 1.0, random.random())  # noqa: S311 - no secret
+            self._again_at = now + min(pause, self._longest)
             self._process = None
             say(f"the tunnel ended after {lasted:.0f} s (ssh exited {code}); making it again")
         if now >= self._again_at:

@@ -9,6 +9,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from essaim.agent.access import SSHD_RULES, drop_rules, set_rules
 from essaim.agent.accounts import LOCKS, known_accounts, proof, remove_account
 from essaim.agent.belongings import processes
 from essaim.agent.common import (
@@ -82,15 +83,16 @@ def systemd_runs() -> bool:
 
 def installed() -> bool:
     """Say whether `install` has been here."""
-    return HELPER.exists() and SUDOERS.exists()
+    return HELPER.exists() and SUDOERS.exists() and SSHD_RULES.exists()
 
 
 def install(*, key: str = "", playbooks: bool = False) -> None:
     """Make the service account, its one right, and the programs; safe to repeat."""
     _need_root("install")
-    for name in ("sudo", "useradd", "find", "ipcrm", "bash"):
+    for name in ("sudo", "sshd", "useradd", "find", "ipcrm", "unshare", "bash"):
         if not shutil.which(name, path="/usr/sbin:/usr/bin:/sbin:/bin"):
             raise Trouble(f"the program {name} is missing on this machine: install it first")
+    set_rules()  # first, for it refuses machines that cannot be lent safely
     try:
         entry = pwd.getpwnam(SERVICE)
     except KeyError:
@@ -146,6 +148,7 @@ def uninstall(*, keep_log: bool = False) -> None:
     remove_file(SUDOERS)
     for account in known_accounts():
         remove_account(account.pw_name)
+    drop_rules()
     with contextlib.suppress(KeyError):
         _end_service(pwd.getpwnam(SERVICE).pw_uid)
         tool("userdel", "-f", SERVICE, allow=(0, 6))

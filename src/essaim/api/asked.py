@@ -77,6 +77,13 @@ class Change(Asked):
     password: Secret | None = None
 
 
+class Limits(Asked):
+    """What the people of a project may have together; the rest stays."""
+
+    machines: int | None = Field(None, ge=0, le=people.MOST_MACHINES, examples=[40])
+    hours: float | None = Field(None, ge=0, le=people.MOST_HOURS, examples=[2000])
+
+
 class Enrolment(Asked):
     """How many machines may join, for how long, and what is said of them."""
 
@@ -141,6 +148,13 @@ class Rent(Asked):
     priority: int = Field(
         0, ge=-renting.PRIORITIES, le=renting.PRIORITIES, description="For operators"
     )
+    home: bool = Field(default=True, description="Keep copies of the home, in case a machine dies")
+    hold: int = Field(
+        0,
+        ge=0,
+        le=renting.LONGEST_HOLD,
+        description="Seconds to keep the machines when they are released as failed",
+    )
     patience: float = Field(2.0, ge=0, le=10, description="Seconds to wait for the access")
 
     def wish(self) -> fleet.Wish:
@@ -156,6 +170,7 @@ class Extend(Asked):
 
 
 class Release(Asked):
-    """Which lease is given back."""
+    """Which lease is given back, and whether what ran there failed."""
 
     lease: LeaseId
+    failed: bool = Field(default=False, description="Hold the machines, if `hold` was asked for")

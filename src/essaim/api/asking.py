@@ -58,6 +58,11 @@ def _token(shown: HTTPAuthorizationCredentials | None) -> str:
 Shown = Annotated[HTTPAuthorizationCredentials | None, Security(person)]
 
 
+async def the_token(shown: Shown) -> str:
+    """What somebody shows; whose it is remains to be seen."""
+    return _token(shown)
+
+
 def the_session(services: Plane, shown: Shown) -> people.Session:
     """Who asks, as they are now."""
     return people.authenticate(services, _token(shown))
@@ -70,6 +75,7 @@ async def the_credential(
     return _token(shown)
 
 
+Token = Annotated[str, Depends(the_token)]
 Asking = Annotated[people.Session, Depends(the_session)]
 Credential = Annotated[str, Depends(the_credential)]
 

@@ -1,122 +1,117 @@
-"""A stream of what happens to one's leases (server-sent events)."""
+"""A stream of what happens to one's leases, or to the whole fleet (server-sent events)."""
 
 import asyncio
+import contextlib
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header
+from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
-from fastapi.security import HTTPAuthorizationCredentials
 from starlette.concurrency import run_in_threadpool
 
-from essaim.api.asking import Plane, Shown, Told, the_session
-from essaim.api.given import Lease
+from essaim.api.asking import Asking, Plane, Shown, Told
+from essaim.api.given import Event
 from essaim.api.options import Options
 from essaim.api.problems import answers
 from essaim.model import fleet
 from essaim.model.errors import EssaimError, UnauthorisedError
-from essaim.usecases import leases, people
+from essaim.usecases import events, people
 from essaim.usecases.services import Services
 
 router = APIRouter(prefix="/api", tags=["leases"])
 
 #: Without a sign of life proxies close a connection.
 SIGN_OF_LIFE = 15.0
-#: More leases than this are not remembered in an event's id: headers are short.
-MOST_REMEMBERED = 100
-SEEN = re.compile(r"(l-[a-z0-9]{4,24}):([a-z]{1,20})")
+NUMBER = re.compile(r"[0-9]{1,18}")
 
 STREAM = {
-    "description": "Events `lease`, each with a lease as its data; `end` when the session is over",
+    "description": "One event for each thing that happened; `end` when the session is over",
     "content": {
         "text/event-stream": {
             "schema": {"type": "string"},
-            "example": 'id: l-3k9x2m7q:active\nevent: lease\ndata: {"id": "l-3k9x2m7q", …}\n\n',
+            "example": 'id: 17\nevent: lease.active\ndata: {"id": 17, "kind": …}\n\n',
         }
     },
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Who listens, to what, and how long."""
+
+    token: str
+    everything: bool
+    follow: bool
+
+
 @router.get(
-    "/events",
-    response_class=StreamingResponse,
-    responses={200: STREAM, **answers(401)},
-    dependencies=[Depends(the_session)],
+    "/events", response_class=StreamingResponse, responses={200: STREAM, **answers(401, 403)}
 )
-async def events(
+async def follow_events(
+    *,
     services: Plane,
     told: Told,
+    session: Asking,
     shown: Shown,
-    last_event_id: Annotated[str, Header(max_length=8192)] = "",
+    everything: Annotated[
+        bool, Query(alias="all", description="The whole fleet, for operators")
+    ] = False,
+    follow: Annotated[bool, Query(description="Go on with what comes")] = True,
+    last_event_id: Annotated[
+        str, Header(max_length=190, description="Begin after this event; 0 is the oldest kept")
+    ] = "",
 ) -> StreamingResponse:
-    """Tell the state of one's open leases, and then each change of it.
-
-    With Last-Event-ID only what is different since that event.
-    """
-    before = dict(SEEN.findall(last_event_id))
-    stream = _stream(services, told, _bearer(shown), before)
+    """Tell what happens to one's leases from now on, or after the event that was seen last."""
+    after = await run_in_threadpool(events.last, services, session.user, all=everything)
+    if NUMBER.fullmatch(last_event_id):
+        after = int(last_event_id)
+    listener = Listener(shown.credentials if shown else "", everything, follow)
+    stream = _stream(services, told, listener, after)
     headers = {"X-Accel-Buffering": "no"}
     return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
 
 
-def _bearer(shown: HTTPAuthorizationCredentials | None) -> str:
-    return shown.credentials if shown else ""
-
-
 async def _stream(
-    services: Services, told: Options, token: str, before: Mapping[str, str]
+    services: Services, told: Options, listener: Listener, after: int
 ) -> AsyncIterator[str]:
+    yield f"retry: 2000\nid: {after}\n\n"  # so that a break before the first event loses none
+    try:
+        async with contextlib.aclosing(_looks(services, told, listener, after)) as looks:
+            async for found in looks:
+                yield "".join(map(_text, found)) or ": still here\n\n"
+    except UnauthorisedError:
+        yield "event: end\ndata: {}\n\n"
+    except EssaimError:
+        return  # the database is away: the client comes again and goes on where it was
+
+
+async def _looks(
+    services: Services, told: Options, listener: Listener, after: int
+) -> AsyncGenerator[list[fleet.Event], None]:
+    """Give what happened, as it does; nothing, when nothing did for a while."""
     began = alive = time.monotonic()
-    yield "retry: 2000\n\n"
     while True:
-        try:
-            found = await run_in_threadpool(_look, services, token)
-        except UnauthorisedError:
-            yield "event: end\ndata: {}\n\n"
-            return
-        except EssaimError:
-            return  # the database is away: the client comes again and goes on where it was
-        seen, texts = _changes(before, found)
-        for text in texts:
-            yield text
-        before, now = seen, time.monotonic()
-        if texts:
-            alive = now
-        elif now - alive > SIGN_OF_LIFE:
-            yield ": still here\n\n"
-            alive = now
-        if now - began > told.stream_seconds:
-            return
-        await asyncio.sleep(told.look_every)
+        found = await run_in_threadpool(_look, services, listener, after)
+        now = time.monotonic()
+        if found or now - alive > SIGN_OF_LIFE:
+            after, alive = found[-1].id if found else after, now
+            yield found
+        if len(found) < events.SOME:
+            if not listener.follow or now - began > told.stream_seconds:
+                return
+            await asyncio.sleep(told.look_every)
 
 
-def _look(services: Services, token: str) -> list[fleet.Lease]:
+def _look(services: Services, listener: Listener, after: int) -> list[fleet.Event]:
     # Each time anew, so that a session that ends also ends its streams.
-    session = people.authenticate(services, token)
-    return leases.leases(services, session.user)
+    session = people.authenticate(services, listener.token)
+    return events.since(services, session.user, after, all=listener.everything)
 
 
-def _changes(
-    before: Mapping[str, str], found: list[fleet.Lease]
-) -> tuple[dict[str, str], list[str]]:
-    """What is known after telling what changed, and how it is told, the oldest lease first."""
-    known = dict(before)
-    texts = []
-    for lease in reversed(found):
-        if known.get(lease.id, "") == lease.state.value:
-            continue
-        if lease.id not in known and not lease.state.open:
-            continue  # it was over before anybody looked
-        known[lease.id] = lease.state.value
-        data = json.dumps(Lease.of(lease).model_dump(mode="json"))
-        texts.append(f"id: {_id(known, found)}\nevent: lease\ndata: {data}\n\n")
-    return known, texts
-
-
-def _id(known: Mapping[str, str], found: list[fleet.Lease]) -> str:
-    opened = {lease.id for lease in found if lease.state.open}
-    kept = [f"{key}:{state}" for key, state in known.items() if key in opened]
-    return ",".join(kept) if len(kept) <= MOST_REMEMBERED else ""
+def _text(event: fleet.Event) -> str:
+    data = json.dumps(Event.of(event).model_dump(mode="json"))
+    return f"id: {event.id}\nevent: {event.kind}\ndata: {data}\n\n"

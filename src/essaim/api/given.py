@@ -69,6 +69,20 @@ class User(Given):
         )
 
 
+class Project(Given):
+    """What the people of a project may have together."""
+
+    name: str = Field(examples=["compilers"])
+    machines: int = Field(description="At the same time", examples=[40])
+    hours: float = Field(description="Machine-hours in any thirty days", examples=[2000.0])
+
+    @classmethod
+    def of(cls, project: fleet.Project) -> Self:
+        """Show a project."""
+        quota = project.quota
+        return cls(name=project.name, machines=quota.machines, hours=quota.hours)
+
+
 class EnrolmentToken(Given):
     """The token, shown this once."""
 
@@ -144,6 +158,8 @@ class Wish(Given):
     site: str
     seconds: int
     priority: int
+    home: bool
+    hold: int
 
 
 class Lease(Given):
@@ -161,6 +177,7 @@ class Lease(Given):
     asked_at: datetime | None
     granted_at: datetime | None
     expires_at: datetime | None
+    held_at: datetime | None = Field(description="Released as failed, and kept for debugging")
     ended_at: datetime | None
     reason: str
 
@@ -215,6 +232,7 @@ def _lease(lease: fleet.Lease) -> dict[str, Any]:
         "asked_at": when(lease.asked_at),
         "granted_at": when(lease.granted_at),
         "expires_at": when(lease.expires_at),
+        "held_at": when(lease.held_at),
         "ended_at": when(lease.ended_at),
         "reason": lease.reason,
     }
@@ -226,6 +244,48 @@ def _access(account: str, gateway: Gateway) -> Access:
         gateway=GatewayAddress.of(gateway),
         command=f"ssh -p {gateway.port} {account}@{gateway.host}",
     )
+
+
+class Visit(Given):
+    """One connection through the gateway: who, when, how long, how much; not what."""
+
+    id: str = Field(examples=["v-3a0f91c2d4e5b677"])
+    lease: str
+    user: str
+    node: str = Field(description="The machine it led to", examples=["n-5c1d9e0a77"])
+    client: str = Field(description="Where it came from", examples=["192.0.2.44"])
+    key: str = Field(description="Fingerprint of the key it was made with")
+    opened_at: datetime | None
+    closed_at: datetime | None
+    bytes_in: int
+    bytes_out: int
+    refused: str = Field(description="Why it was not let in")
+
+    @classmethod
+    def of(cls, visit: fleet.Visit) -> Self:
+        """Show a visit."""
+        values = {name: getattr(visit, name) for name in cls.model_fields}
+        times = {"opened_at": when(visit.opened_at), "closed_at": when(visit.closed_at)}
+        return cls(**{**values, **times})
+
+
+class Event(Given):
+    """Something that happened."""
+
+    id: int
+    at: datetime | None
+    kind: str = Field(examples=["lease.active"])
+    text: str
+    lease: str
+    node: str
+    user: str
+    urgent: bool
+
+    @classmethod
+    def of(cls, event: fleet.Event) -> Self:
+        """Show an event."""
+        values = {name: getattr(event, name) for name in cls.model_fields}
+        return cls(**{**values, "at": when(event.at)})
 
 
 class Step(Given):

@@ -8,13 +8,12 @@ from fastapi import APIRouter, Header, Path, Query, Response
 from starlette.concurrency import run_in_threadpool
 
 from essaim.api.asked import Extend, Release, Rent
-from essaim.api.asking import Asking, Plane, Told
-from essaim.api.given import Lease, LeaseDetail, RunInFull
+from essaim.api.asking import Asking, Plane, Token, Told
+from essaim.api.given import Lease, LeaseDetail, RunInFull, Visit
 from essaim.api.pages import LINK, Paged
 from essaim.api.problems import answers
-from essaim.model.errors import UnknownError
-from essaim.model.fleet import LeaseState, Role, User
-from essaim.usecases import leases, runs
+from essaim.model.fleet import LeaseState, User
+from essaim.usecases import leases, people, runs
 from essaim.usecases.leases import LeaseView
 from essaim.usecases.services import Services
 
@@ -62,18 +61,23 @@ async def rent(
     body: Rent,
     services: Plane,
     told: Told,
-    session: Asking,
+    token: Token,
     response: Response,
     idempotency_key: IdempotencyKey = "",
 ) -> LeaseDetail:
     """Rent machines; waits a moment for them to be ready."""
-    made = await run_in_threadpool(
-        leases.rent, services, session.user, body.wish(), body.public_key, key=idempotency_key
-    )
-    view = await _ready(services, session.user, made.id, body.patience)
+    by, view = await run_in_threadpool(_rented, services, token, body, idempotency_key)
+    view = await _ready(services, by, view, body.patience)
     response.status_code = _status(view.lease.state)
-    response.headers["Location"] = f"/api/leases/{made.id}"
+    response.headers["Location"] = f"/api/leases/{view.lease.id}"
     return LeaseDetail.seen(view, told.gateway)
+
+
+def _rented(services: Services, token: str, body: Rent, key: str) -> tuple[User, LeaseView]:
+    # In one thread: to change threads costs as much as to ask the database.
+    by = people.authenticate(services, token).user
+    made = leases.rent(services, by, body.wish(), body.public_key, key=key)
+    return by, leases.view(services, made)
 
 
 def _status(state: LeaseState) -> int:
@@ -82,17 +86,17 @@ def _status(state: LeaseState) -> int:
     return 201 if state is LeaseState.ACTIVE else 202
 
 
-async def _ready(services: Services, by: User, lease_id: str, patience: float) -> LeaseView:
+async def _ready(services: Services, by: User, view: LeaseView, patience: float) -> LeaseView:
     until = time.monotonic() + patience
     pause = SOON
     while True:
-        view = await run_in_threadpool(leases.lease, services, by, lease_id)
         left = until - time.monotonic()
         if view.lease.state is LeaseState.ACTIVE or view.lease.state in OVER or left <= 0:
             return view
         queued = view.lease.state is LeaseState.QUEUED
         await asyncio.sleep(min(left, QUEUED if queued else pause))
         pause = min(pause * 1.5, LATER)
+        view = await run_in_threadpool(leases.lease, services, by, view.lease.id)
 
 
 @router.post("/extend", responses=answers(401, 404, 409))
@@ -101,10 +105,13 @@ def extend(body: Extend, services: Plane, session: Asking) -> Lease:
     return Lease.of(leases.extend(services, session.user, body.lease, body.seconds))
 
 
-@router.post("/release", responses=answers(401, 404))
+@router.post("/release", responses=answers(401, 404, 409))
 def release(body: Release, services: Plane, session: Asking) -> Lease:
-    """Give machines back.  Done twice, it is done once."""
-    return Lease.of(leases.release(services, session.user, body.lease))
+    """Give machines back.  Done twice, it is done once.
+
+    With `failed`, a lease that asked for it is held a while first; a second release ends that.
+    """
+    return Lease.of(leases.release(services, session.user, body.lease, failed=body.failed))
 
 
 @router.get("/leases", responses={200: LINK, **answers(401, 403)})
@@ -118,8 +125,10 @@ def list_leases(
     ] = False,
 ) -> list[Lease]:
     """List one's leases, the newest first."""
-    found = leases.leases(services, session.user, all=everybody)
-    return [Lease.of(each) for each in page.of(found, key=lambda each: [-each.asked_at, each.id])]
+    found = leases.leases(
+        services, session.user, all=everybody, after=page.place(), limit=page.more
+    )
+    return [Lease.of(each) for each in page.cut(found, lambda each: [each.asked_at, each.id])]
 
 
 @router.get("/leases/{lease_id}", responses=answers(401, 404))
@@ -128,14 +137,14 @@ def one_lease(lease_id: LeaseId, services: Plane, told: Told, session: Asking) -
     return LeaseDetail.seen(leases.lease(services, session.user, lease_id), told.gateway)
 
 
+@router.get("/leases/{lease_id}/visits", responses={200: LINK, **answers(401, 404)})
+def list_visits(lease_id: LeaseId, services: Plane, session: Asking, page: Paged) -> list[Visit]:
+    """List who came through the gateway to a lease, the newest first."""
+    found = leases.visits(services, session.user, lease_id, after=page.place(), limit=page.more)
+    return [Visit.of(each) for each in page.cut(found, lambda each: [each.opened_at, each.id])]
+
+
 @router.get("/runs/{run_id}", responses=answers(401, 404))
 def one_run(run_id: RunId, services: Plane, session: Asking) -> RunInFull:
     """Show the work on one of one's leases; operators see all."""
-    try:
-        detail = runs.show(services, run_id)
-        if session.user.role is Role.MEMBER:
-            leases.lease(services, session.user, str(detail.run.input.get("lease", "")))
-    except UnknownError as error:
-        # The same sentence for what is not there and for what is another's.
-        raise UnknownError(f"no run {run_id}", hint="see `run` of your leases") from error
-    return RunInFull.of(detail)
+    return RunInFull.of(runs.work(services, session.user, run_id))

@@ -3,6 +3,7 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Path
+from starlette.concurrency import run_in_threadpool
 
 from essaim.api.asked import Announcement, Beat, Drain, Enrolment
 from essaim.api.asking import Address, Asking, Credential, Plane, Told, Tries
@@ -39,10 +40,11 @@ def register(
     )
 
 
+# A coroutine: a plain function would be called in one thread and its answer written in another.
 @router.post("/workers/heartbeat", responses=answers(401, 409))
-def heartbeat(body: Beat, services: Plane, credential: Credential) -> Commands:
+async def heartbeat(body: Beat, services: Plane, credential: Credential) -> Commands:
     """Say that a machine lives."""
-    nodes.heartbeat(services, credential, body.said())
+    await run_in_threadpool(nodes.heartbeat, services, credential, body.said())
     return Commands()
 
 
@@ -57,6 +59,12 @@ def list_nodes(services: Plane, session: Asking, page: Paged) -> list[Node]:
 def one_node(node_id: NodeId, services: Plane, session: Asking) -> Node:
     """Show one node."""
     return Node.of(nodes.node(services, session.user, node_id))
+
+
+@router.delete("/nodes/{node_id}", status_code=204, responses=answers(401, 403, 404, 409))
+def remove(node_id: NodeId, services: Plane, session: Asking) -> None:
+    """Forget a node that has no lease, for administrators; its agent is refused from then on."""
+    nodes.remove(services, session.user, node_id)
 
 
 @router.post("/nodes/{node_id}/drain", responses=answers(401, 403, 404))

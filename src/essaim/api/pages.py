@@ -3,7 +3,8 @@
 import base64
 import binascii
 import json
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlencode
 
@@ -15,6 +16,8 @@ T = TypeVar("T")
 
 MOST = 500
 USUAL = 100
+BIG = 2**62
+KEY = re.compile(r"[a-z0-9-]{1,64}")
 
 
 class Page:
@@ -45,7 +48,25 @@ class Page:
             rest = [i for i in ordered if self._after is None or key(i) > self._after]
         except TypeError as error:
             raise _no_place() from error
-        page = rest[: self._limit]
+        return self.cut(rest, key)
+
+    @property
+    def more(self) -> int:
+        """How many to ask for: one more than are shown, to know whether there is a next page."""
+        return self._limit + 1
+
+    def place(self) -> tuple[int, str] | None:
+        """Where a list begins that is in the order of a time and an id; None is its beginning."""
+        match self._after:
+            case None:
+                return None
+            case [int(at), str(key)] if abs(at) < BIG and KEY.fullmatch(key):
+                return at, key
+        raise _no_place()
+
+    def cut(self, rest: Sequence[T], key: Callable[[T], list[Any]]) -> list[T]:
+        """Show the beginning of what is left of a list; says where the next page is."""
+        page = list(rest[: self._limit])
         if len(rest) > len(page):
             query = dict(self._request.query_params)
             query |= {"limit": str(self._limit), "after": _write(key(page[-1]))}

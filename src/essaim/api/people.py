@@ -4,9 +4,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from essaim.api.asked import Change, NamePassword, NewPerson, RefreshToken
+from essaim.api.asked import Change, Limits, NamePassword, NewPerson, RefreshToken
 from essaim.api.asking import Address, Asking, Plane, Tries
-from essaim.api.given import Tokens, User
+from essaim.api.given import Project, Tokens, User
 from essaim.api.pages import LINK, Paged
 from essaim.api.problems import answers
 from essaim.usecases import people
@@ -14,6 +14,7 @@ from essaim.usecases import people
 router = APIRouter(prefix="/api", tags=["people"])
 
 Name = Annotated[str, Path(pattern=r"^[a-z][a-z0-9._-]{2,31}$", examples=["ada"])]
+ProjectName = Annotated[str, Path(pattern=f"^({people.PROJECT.pattern})$", examples=["compilers"])]
 
 
 @router.post("/signup", status_code=201, responses=answers(409, 429))
@@ -44,6 +45,12 @@ def logout(services: Plane, session: Asking) -> None:
     people.logout(services, session)
 
 
+@router.get("/me", responses=answers(401))
+def me(session: Asking) -> User:
+    """Show who is asking, and what they may have."""
+    return User.of(people.whoami(session))
+
+
 @router.get("/users", responses={200: LINK, **answers(401, 403)})
 def users(services: Plane, session: Asking, page: Paged) -> list[User]:
     """List people by name, for operators."""
@@ -56,3 +63,17 @@ def change_user(name: Name, body: Change, services: Plane, session: Asking) -> U
     """Change a person, for administrators; everybody may change their own password."""
     changes = body.model_dump(exclude_none=True)
     return User.of(people.change_user(services, session.user, name, **changes))
+
+
+@router.get("/projects", responses={200: LINK, **answers(401, 403)})
+def projects(services: Plane, session: Asking, page: Paged) -> list[Project]:
+    """List the projects that have limits of their own by name, for operators."""
+    found = page.of(people.projects(services, session.user), key=lambda project: [project.name])
+    return [Project.of(project) for project in found]
+
+
+@router.patch("/projects/{name}", responses=answers(401, 403))
+def change_project(name: ProjectName, body: Limits, services: Plane, session: Asking) -> Project:
+    """Limit what the people of a project may have together, for administrators."""
+    changes = body.model_dump(exclude_none=True)
+    return Project.of(people.change_project(services, session.user, name, **changes))

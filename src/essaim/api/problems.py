@@ -10,6 +10,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -27,6 +28,7 @@ from essaim.model.errors import (
     UnauthorisedError,
     UnknownError,
 )
+from essaim.model.words import WORDS, language, words
 
 MEDIA_TYPE = "application/problem+json"
 log = logging.getLogger(__name__)
@@ -78,7 +80,7 @@ class Problem(BaseModel):
     )
 
     type: str = "about:blank"
-    title: str
+    title: str = Field(description="In the language of Accept-Language: English or French")
     status: int
     code: str = Field(description="Stable: programs may rely on it")
     detail: str
@@ -87,6 +89,7 @@ class Problem(BaseModel):
 
 
 def respond(
+    asked: Headers,
     status: int,
     code: str,
     detail: str,
@@ -95,14 +98,17 @@ def respond(
     errors: list[Wrong] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """Answer with a problem."""
-    title = http.HTTPStatus(status).phrase
+    """Answer with a problem, whose title is in the language that was asked for."""
+    tongue = language(asked.get("accept-language", ""))
+    key = f"problem.{status}"
+    title = words(key, tongue) if key in WORDS else http.HTTPStatus(status).phrase
     problem = Problem(
         title=title, status=status, code=code, detail=detail, hint=hint, errors=errors
     )
     # Escaped: what was sent may hold halves of characters, which no UTF-8 can carry.
     text = json.dumps(problem.model_dump(exclude_none=True))
-    return Response(text, status, headers=dict(headers or {}), media_type=MEDIA_TYPE)
+    told = {"Content-Language": tongue if tongue == "en" else f"{tongue}, en", **(headers or {})}
+    return Response(text, status, headers=told, media_type=MEDIA_TYPE)
 
 
 def status_of(error: EssaimError) -> int:
@@ -110,7 +116,7 @@ def status_of(error: EssaimError) -> int:
     return next((status for kind, status in STATUS if isinstance(error, kind)), NOT_TELLING)
 
 
-def ours(_request: Request, error: Exception) -> Response:
+def ours(request: Request, error: Exception) -> Response:
     """Answer for an error that Essaim raised on purpose."""
     if not isinstance(error, EssaimError):
         raise error
@@ -126,17 +132,25 @@ def ours(_request: Request, error: Exception) -> Response:
     if isinstance(error, InvalidError):
         errors = [Wrong(where=str(p.place or "request"), what=p.what) for p in error.problems]
         hint = next((p.hint for p in error.problems if p.hint), "")
-    return respond(status, error.code, error.what, hint=hint, errors=errors, headers=headers)
+    return respond(
+        request.headers,
+        status,
+        error.code,
+        error.what,
+        hint=hint,
+        errors=errors,
+        headers=headers,
+    )
 
 
-def invalid(_request: Request, error: Exception) -> Response:
+def invalid(request: Request, error: Exception) -> Response:
     """Answer for a request that is not what the schema says; never repeats what was sent."""
     if not isinstance(error, RequestValidationError):
         raise error
     errors = [_wrong(each) for each in error.errors()]
     detail = "; ".join(f"{each.where}: {each.what}" for each in errors[:3])
     hint = "see /openapi.json for what is expected"
-    return respond(422, CODES[422], detail, hint=hint, errors=errors)
+    return respond(request.headers, 422, CODES[422], detail, hint=hint, errors=errors)
 
 
 def _wrong(error: Mapping[str, Any]) -> Wrong:
@@ -144,20 +158,21 @@ def _wrong(error: Mapping[str, Any]) -> Wrong:
     return Wrong(where=where[:200], what=str(error["msg"])[:500])
 
 
-def refused(_request: Request, error: Exception) -> Response:
+def refused(request: Request, error: Exception) -> Response:
     """Answer for what the framework itself refuses: no such path, no such method."""
     if not isinstance(error, HTTPException):
         raise error
     code = CODES.get(error.status_code, "error")
-    return respond(error.status_code, code, str(error.detail), headers=error.headers)
+    return respond(
+        request.headers, error.status_code, code, str(error.detail), headers=error.headers
+    )
 
 
 def unforeseen(request: Request, error: Exception) -> Response:
     """Answer for a mistake of ours; the log has the rest."""
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return respond(
-        NOT_TELLING, "error", "this is a mistake of the server", hint="see the server's log"
-    )
+    what = "this is a mistake of the server"
+    return respond(request.headers, NOT_TELLING, "error", what, hint="see the server's log")
 
 
 def install(app: FastAPI) -> None:

@@ -9,14 +9,12 @@ from fastapi.responses import PlainTextResponse
 from essaim.api.asking import Plane, Told, Watcher
 from essaim.api.given import Health
 from essaim.api.problems import answers
-from essaim.model.errors import ForbiddenError, UnknownError
-from essaim.model.fleet import LeaseState, NodeState, Role
-from essaim.usecases.services import Services
+from essaim.model.errors import UnknownError
+from essaim.model.fleet import LeaseState, NodeState
+from essaim.usecases import watching
 
 router = APIRouter(tags=["operation"])
 
-#: Far more leases than a fleet has open at once.
-MOST = 100_000
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
 TEXT = {"content": {"text/plain": {"schema": {"type": "string"}}}}
 CODE = {"content": {"text/x-python": {"schema": {"type": "string"}}}}
@@ -31,7 +29,7 @@ async def healthz() -> Health:
 @router.get("/readyz", responses=answers())
 def readyz(services: Plane) -> Health:
     """This process can serve: its database answers."""
-    services.fleet.now()
+    watching.ready(services)
     return Health(status="ok")
 
 
@@ -40,24 +38,17 @@ def readyz(services: Plane) -> Health:
 )
 def metrics(services: Plane, watcher: Watcher) -> PlainTextResponse:
     """Numbers for Prometheus, for operators and for whoever is on this computer."""
-    if watcher is not None and watcher.role is Role.MEMBER:
-        raise ForbiddenError("only operators may see the metrics")
-    return PlainTextResponse("\n".join(_metrics(services)) + "\n", media_type=METRICS)
+    found = watching.numbers(services, watcher)
+    return PlainTextResponse("\n".join(_metrics(found)) + "\n", media_type=METRICS)
 
 
-def _metrics(services: Services) -> Iterator[str]:
-    nodes = services.fleet.list()
+def _metrics(found: watching.Numbers) -> Iterator[str]:
     states = [state for state in LeaseState if state.open]
-    leases = Counter(each.state for each in services.leases.list(states=states, limit=MOST))
-    yield from _gauge(
-        "essaim_nodes",
-        "Nodes by state.",
-        _by_state(Counter(node.state for node in nodes), NodeState),
-    )
-    drained = sum(node.drained for node in nodes)
-    yield from _gauge("essaim_nodes_drained", "Nodes that take no more leases.", [("", drained)])
-    yield from _gauge("essaim_leases", "Open leases by state.", _by_state(leases, states))
-    queue = leases[LeaseState.QUEUED]
+    yield from _gauge("essaim_nodes", "Nodes by state.", _by_state(found.nodes, NodeState))
+    drained = [("", found.drained)]
+    yield from _gauge("essaim_nodes_drained", "Nodes that take no more leases.", drained)
+    yield from _gauge("essaim_leases", "Open leases by state.", _by_state(found.leases, states))
+    queue = found.leases[LeaseState.QUEUED]
     yield from _gauge("essaim_queue_length", "Leases that wait for nodes.", [("", queue)])
 
 

@@ -58,12 +58,14 @@ class SmallBodies:
         if scope["type"] != "http" or scope["method"] in {"GET", "HEAD"}:
             await self._app(scope, receive, send)
             return
-        length = Headers(scope=scope).get("content-length", "0")
+        headers = Headers(scope=scope)
+        length = headers.get("content-length", "0")
         body = None
         if not length.isdecimal() or int(length[:20]) <= self._most:
             body = await self._read(receive)
         if body is None:
-            refusal = respond(413, "too-large", f"a request has at most {self._most} bytes")
+            what = f"a request has at most {self._most} bytes"
+            refusal = respond(headers, 413, "too-large", what)
             await refusal(scope, receive, send)
             return
         whole: Message | None = {"type": "http.request", "body": body, "more_body": False}

@@ -7,7 +7,21 @@ from typing import Annotated
 import typer
 
 from essaim import __version__
-from essaim.cli import config, demo, doctor, images, machines, runs, serve, stacks
+from essaim.cli import (
+    config,
+    demo,
+    doctor,
+    events,
+    images,
+    leases,
+    machines,
+    nodes,
+    people,
+    renting,
+    runs,
+    serve,
+    stacks,
+)
 
 app = typer.Typer(
     name="essaim",
@@ -18,7 +32,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-MAKE, USE, LEND = "Make machines", "Use machines", "Lend machines"
+MAKE, USE, RENT, LEND = "Make machines", "Use machines", "Rent machines", "Lend machines"
 LOOK, CARE = "Look", "Look after"
 
 app.command(rich_help_panel=MAKE)(stacks.up)
@@ -30,7 +44,23 @@ app.command(rich_help_panel=LOOK)(stacks.status)
 app.command(rich_help_panel=LOOK)(machines.logs)
 app.add_typer(runs.app, name="runs", rich_help_panel=LOOK)
 app.add_typer(config.app, name="config", rich_help_panel=LOOK)
+for command in (
+    people.signup,
+    people.login,
+    people.logout,
+    people.whoami,
+    people.password,
+    renting.rent,
+    renting.extend,
+    renting.release,
+    leases.leases,
+    events.events,
+):
+    app.command(rich_help_panel=RENT)(command)
 app.command(rich_help_panel=LEND)(serve.serve)
+app.add_typer(nodes.app, name="nodes", rich_help_panel=LEND)
+app.add_typer(people.users, name="users", rich_help_panel=LEND)
+app.add_typer(people.projects, name="projects", rich_help_panel=LEND)
 app.command(rich_help_panel=LEND)(demo.demo)
 app.add_typer(images.app, name="image", rich_help_panel=CARE)
 app.command(rich_help_panel=CARE)(doctor.doctor)
@@ -56,6 +86,10 @@ def _root(
 
     Machines are named STACK/MACHINE everywhere.
 
-    Exit codes: 0 ok, 1 failed, 2 wrong usage or description, 3 something is missing on this
-    computer, 4 partly done, 130 stopped by Ctrl-C.
+    Somebody else's machines: [bold]essaim login NAME --server URL[/bold], then
+    [bold]essaim rent --for 2h[/bold] prints the ssh command.
+
+    Exit codes: 0 ok, 1 failed, 2 wrong usage or description, 3 something is
+    missing on this computer or nobody is logged in, 4 partly done, 130 stopped
+    by Ctrl-C.
     """

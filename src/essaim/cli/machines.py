@@ -19,10 +19,21 @@ FAILED = 1
 
 
 def ssh(
-    machine: Annotated[str, typer.Argument(metavar="STACK/MACHINE")],
+    machine: Annotated[
+        str, typer.Argument(metavar="STACK/MACHINE|LEASE", help="LEASE.2 is its second machine.")
+    ],
     command: Annotated[list[str] | None, typer.Argument(metavar="[-- COMMAND…]")] = None,
 ) -> None:
-    """Open a session on a machine, with its host key pinned."""
+    """Open a session on a machine of a stack or of a lease, with its host key pinned.
+
+    [bold]essaim ssh slurm/nodes-2[/bold]
+
+    [bold]essaim ssh l-3k9x2m7q -- nproc[/bold]
+    """
+    from essaim.cli.access import LEASE, enter
+
+    if LEASE.fullmatch(machine):
+        enter(machine, command or [])
     from essaim.usecases import machines as use
 
     with control_plane() as app:

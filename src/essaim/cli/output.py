@@ -9,9 +9,10 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from essaim.model.plans import Plan
+if TYPE_CHECKING:
+    from essaim.model.plans import Plan
 
 _NUMBERED = re.compile(r"(.*?)(\d+)")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from essaim.model.errors import EssaimError
 
@@ -24,10 +24,19 @@ class Controller(Protocol):
         """Look at everything, act, and return the seconds until it is worth looking again."""
 
 
+@runtime_checkable
+class Closes(Protocol):
+    """A controller with threads of its own."""
+
+    def close(self) -> None:
+        """Begin nothing more."""
+
+
 class Loops:
     """The controllers of one process."""
 
     def __init__(self, controllers: Sequence[Controller]) -> None:
+        self._controllers = controllers
         self._stopped = threading.Event()
         self._threads = [
             threading.Thread(
@@ -46,6 +55,9 @@ class Loops:
         self._stopped.set()
         for thread in self._threads:
             thread.join()
+        for controller in self._controllers:
+            if isinstance(controller, Closes):
+                controller.close()
 
     def _run(self, controller: Controller) -> None:
         trouble = ""

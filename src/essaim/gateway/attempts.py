@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 #: Addresses remembered; when there are more, those who failed longest ago are forgotten.
@@ -68,7 +68,7 @@ class Attempts:
         record.failures = max(0.0, record.failures - failures)
 
     def _record(self, address: str) -> _Record:
-        name, now = _network(address), self._clock()
+        name, now = network(address), self._clock()
         record = self._records.pop(name, None) or _Record(at=now)
         self._records[name] = record  # the last one used is at the end
         record.failures = max(0.0, record.failures - (now - record.at) / self._every)
@@ -85,7 +85,33 @@ class Attempts:
             del self._records[idle]
 
 
-def _network(address: str) -> str:
+class Seldom:
+    """Lets a thing happen `most` times at once, and once more every `every` seconds, for each key.
+
+    Of more keys than are kept, those not seen for longest are forgotten.
+    """
+
+    def __init__(
+        self, most: int, *, every: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._most = most
+        self._every = every
+        self._clock = clock
+        self._seen: dict[Hashable, tuple[float, float]] = {}  #: how often, as of when
+
+    def allows(self, key: Hashable) -> bool:
+        """Say whether it may happen now, and count it if so."""
+        now = self._clock()
+        count, at = self._seen.pop(key, (0.0, now))
+        count = max(0.0, count - (now - at) / self._every)
+        may = count <= self._most - 1
+        self._seen[key] = (count + may, now)
+        if len(self._seen) > KEPT:
+            del self._seen[next(iter(self._seen))]
+        return may
+
+
+def network(address: str) -> str:
     """A person has one IPv4 address, but a whole /64 of IPv6."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])

@@ -11,6 +11,7 @@ import asyncssh
 from typing_extensions import override
 
 from essaim.gateway.hub import NODE
+from essaim.gateway.sentences import in_one_line, sentence
 from essaim.gateway.tunnels import Tunnel
 from essaim.gateway.visit import Visit
 
@@ -35,6 +36,7 @@ class Door(asyncssh.SSHServer):
         self._entered = False
         self._keys: dict[str, frozenset[bytes]] = {}
         self._failures = 0
+        self._shown = ""  #: fingerprint of the last key that was not right
         self._proved: tuple[str, asyncssh.SSHKey] | None = None
         self._visit: Visit | None = None
         self._node = ""
@@ -56,6 +58,9 @@ class Door(asyncssh.SSHServer):
             self._hub.connections.discard(self._connection)
         if self._visit is not None:
             self._visit.closed()
+        elif not self._node:
+            for name in self._keys:
+                self._hub.turned_away(name, self._address, self._shown)
 
     def _leave(self) -> None:
         if self._entered:
@@ -87,6 +92,7 @@ class Door(asyncssh.SSHServer):
         if key.public_data in self._keys.get(username, ()):
             self._proved = (username, key)  # asyncssh checks the signature next
             return True
+        self._shown = key.get_fingerprint()
         self._fail()
         return False
 
@@ -129,7 +135,7 @@ class Door(asyncssh.SSHServer):
     ) -> Awaitable[TcpEnd] | bool:
         if self._visit is None or not self._visit.may_forward(dest_host):
             raise asyncssh.ChannelOpenError(
-                asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, "only the machine's own ports"
+                asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, in_one_line(sentence("own_ports"))
             )
         return self._visit.forward(dest_host, dest_port)
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import logging
 import os
 import secrets
 import socket
 import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +23,20 @@ from essaim.gateway.door import Door
 from essaim.gateway.hub import REACH_WITHIN, Hub
 from essaim.gateway.relay import WINDOW
 from essaim.gateway.routes import Route, Routes, SessionStart
+from essaim.gateway.sentences import sentence
 from essaim.gateway.tunnels import OPEN_WITHIN, Tunnels
+from essaim.gateway.warm import Warm
 from essaim.model.errors import SetupError, TransientError
+from essaim.remote.link import KEX
+
+log = logging.getLogger(__name__)
 
 __all__ = ["Gateway", "Route", "Routes", "SessionStart"]
 
-#: Seconds to log in; seconds that ended sessions have to be recorded when the gateway stops.
-LOGIN_WITHIN, STOP_WITHIN = 30.0, 5.0
-#: The second is for clients that lack the first; post-quantum ones cost ten times as much.
-_KEX = ("curve25519-sha256", "curve25519-sha256@libssh.org", "ecdh-sha2-nistp256")
+#: Seconds to log in.
+LOGIN_WITHIN = 30.0
+#: Seconds a gateway has to stop, and each part of that: sessions are recorded then.
+STOP_WITHIN, PART_WITHIN = 30.0, 5.0
 #: Without ChaCha20, which OpenSSH's client would choose: here it moves a third less.
 _CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes256-ctr")
 
@@ -42,14 +49,24 @@ def reach(route: Route) -> socket.socket:
     return socket.create_connection((route.address, route.port), REACH_WITHIN)
 
 
-class Gateway:
-    """One listening address for all leases and all agents' tunnels.
+@dataclass(frozen=True)
+class _Running:
+    """A gateway that listens."""
 
-    `start` and `stop` are called in an event loop, which must go on running in between; `cut`,
-    `drop` and `dial` in any thread.  `host_key` is made when it is not there; `user_key` logs in to
-    nodes as the account of the lease.  `check_every` is how often, in seconds, a lease in use is
-    looked at again, so that what other processes decide is noticed as well; `patience` is how long
-    a client waits while no machine holds the lease, because it is being moved.
+    loop: asyncio.AbstractEventLoop
+    ended: asyncio.Event
+    hub: Hub
+    port: int
+
+
+class Gateway:
+    """One listening address for all leases and all agents' tunnels, in a thread of its own.
+
+    Its methods may be called in any thread.  `host_key` is made when it is not there; `user_key`
+    logs in to nodes as the account of the lease.  `check_every` is how often, in seconds, a lease
+    in use is looked at again, so that what other processes decide is noticed as well; `patience`
+    is how long a client waits while no machine holds the lease, because it is being prepared or
+    moved; `warm` is how long an unused connection to a machine is kept for the lease's next visit.
     """
 
     def __init__(
@@ -65,13 +82,14 @@ class Gateway:
         banner: str = "",
         check_every: float = 15.0,
         patience: float = 20.0,
+        warm: float = 10.0,
         attempts: Attempts | None = None,
         reach: Callable[[Route], socket.socket] = reach,
     ) -> None:
         self._host_key = host_key
+        self._user_key = user_key
         self._at = (host, port)
         self._sockets = sockets
-        self._beside: list[asyncssh.SSHAcceptor] = []
         self._make_hub = functools.partial(
             Hub,
             routes=routes,
@@ -82,33 +100,73 @@ class Gateway:
             check_every=check_every,
             patience=patience,
         )
-        self._user_key = user_key
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread = 0
-        self._hub: Hub | None = None
-        self._listener: asyncssh.SSHAcceptor | None = None
+        self._warm = warm
+        self._thread: threading.Thread | None = None
+        self._running: _Running | None = None
 
-    async def start(self) -> None:
+    def start(self) -> None:
         """Listen; SetupError when that cannot be."""
-        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
-        hub = self._make_hub(
-            executor=ThreadPoolExecutor(16, thread_name_prefix="essaim-gateway"),
-            dialers=ThreadPoolExecutor(32, thread_name_prefix="essaim-gateway-dial"),
-            key=asyncssh.read_private_key(self._user_key),
-            tunnels=Tunnels(),
+        started: Future[_Running] = Future()
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._serve(started)), name="essaim-gateway", daemon=True
         )
-        host, port = self._at
-        listen = functools.partial(self._listen, hub)
+        self._thread.start()
         try:
-            self._listener = await listen(host, port)
-            self._beside = [await listen(sock=each) for each in self._sockets]
+            self._running = started.result()
+        except BaseException:
+            self._thread.join()
+            raise
+
+    def stop(self) -> None:
+        """End every connection and give up the port.  Sessions are recorded as closed."""
+        running, self._running = self._running, None
+        if running is None or self._thread is None:
+            return
+        running.loop.call_soon_threadsafe(running.ended.set)
+        self._thread.join(STOP_WITHIN)
+        if self._thread.is_alive():
+            # It is a daemon: the process can end all the same.
+            log.error("gateway: still busy %g s after it was told to stop", STOP_WITHIN)
+
+    async def _serve(self, started: Future[_Running]) -> None:
+        """Be a gateway until told to end."""
+        listeners: list[asyncssh.SSHAcceptor] = []
+        try:
+            hub = self._make_hub(
+                executor=ThreadPoolExecutor(16, thread_name_prefix="essaim-gateway-ask"),
+                dialers=ThreadPoolExecutor(32, thread_name_prefix="essaim-gateway-dial"),
+                key=asyncssh.read_private_key(self._user_key),
+                tunnels=Tunnels(),
+                warm=Warm(self._warm),
+            )
+        except BaseException as exc:  # noqa: BLE001 - raised in the thread that waits for it
+            started.set_exception(exc)
+            return
+        try:
+            running = await self._open(hub, listeners)
+        except BaseException as exc:  # noqa: BLE001 - likewise
+            started.set_exception(exc)
+        else:
+            watch = hub.spawn(hub.watch_tunnels())
+            started.set_result(running)
+            await running.ended.wait()
+            watch.cancel()
+        finally:
+            await _close(hub, listeners)
+
+    async def _open(self, hub: Hub, listeners: list[asyncssh.SSHAcceptor]) -> _Running:
+        host, port = self._at
+        try:
+            listeners.append(await self._listen(hub, host, port))
+            for each in self._sockets:  # one by one: whatever listens must be closed
+                listener = await self._listen(hub, sock=each)
+                listeners.append(listener)
         except OSError as exc:
-            hub.close()
             raise SetupError(
                 f"the gateway cannot listen on {host} port {port}: {exc.strerror}",
                 hint="choose another port, or end what listens there",
             ) from exc
-        self._hub = hub
+        return _Running(asyncio.get_running_loop(), asyncio.Event(), hub, listeners[0].get_port())
 
     async def _listen(self, hub: Hub, *at: Any, **other: Any) -> asyncssh.SSHAcceptor:
         return await asyncssh.create_server(
@@ -117,7 +175,7 @@ class Gateway:
             **other,
             server_host_keys=[load_host_key(self._host_key)],
             server_version="Essaim",
-            kex_algs=_KEX,
+            kex_algs=KEX,
             encryption_algs=_CIPHERS,
             compression_algs=None,
             public_key_auth=True,
@@ -139,37 +197,10 @@ class Gateway:
             backlog=256,
         )
 
-    async def stop(self) -> None:
-        """End every connection and give up the port.  Sessions are recorded as closed."""
-        listener, hub = self._listener, self._hub
-        self._listener = self._hub = None
-        if listener is None or hub is None:
-            return
-        for each in (listener, *self._beside):
-            each.close()
-        for visitor in hub.everybody():
-            visitor.cut("the gateway is stopping: log in again")
-        for node in hub.tunnels.nodes():
-            hub.tunnels.drop(node)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(1.0):  # the lines that say why need a moment to arrive
-                await hub.all_closed()
-        for connection in list(hub.connections):
-            connection.abort()
-        await hub.all_closed()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(STOP_WITHIN):
-                while hub.tasks:
-                    await asyncio.wait(list(hub.tasks))
-        for task in list(hub.tasks):
-            task.cancel()
-        await listener.wait_closed()
-        hub.close()
-
     @property
     def port(self) -> int:
         """The port it listens on."""
-        return self._listener.get_port() if self._listener else self._at[1]
+        return self._running.port if self._running else self._at[1]
 
     def host_key(self) -> str:
         """Give the key it shows, as in `known_hosts`: always the same, after a restart as well."""
@@ -178,16 +209,17 @@ class Gateway:
 
     def tunnelled(self) -> list[str]:
         """Name the nodes whose agents keep a tunnel now."""
-        return self._hub.tunnels.nodes() if self._hub else []
+        return self._running.hub.tunnels.nodes() if self._running else []
 
     def cut(self, account: str, why: str = "") -> None:
         """End this lease's sessions at once, because it was released or has moved.
 
         The routes must say so already: clients come back at once.
         """
-        text = why or f"lease {account} has ended or moved"
+        text = why or sentence("over", lease=account)
 
         def end(hub: Hub) -> None:
+            hub.warm.drop(account)
             for visitor in list(hub.visitors.get(account, ())):
                 visitor.cut(text)
 
@@ -202,12 +234,13 @@ class Gateway:
 
         Blocks, so it must not be called in the gateway's own loop.
         """
-        hub, loop = self._hub, self._loop
-        if hub is None or loop is None:
+        running = self._running
+        if running is None:
             raise TransientError(f"{node}: the gateway is not running")
-        if threading.get_ident() == self._thread:
+        if threading.current_thread() is self._thread:
             raise RuntimeError("dial blocks: call it outside of the gateway's loop")
-        future = asyncio.run_coroutine_threadsafe(hub.tunnels.open(node, within=within), loop)
+        way = running.hub.tunnels.open(node, within=within)
+        future = asyncio.run_coroutine_threadsafe(way, running.loop)
         try:
             made = future.result(within + OPEN_WITHIN + 1)
         except TimeoutError as exc:
@@ -217,10 +250,34 @@ class Gateway:
         return made
 
     def _in_loop(self, act: Callable[[Hub], None]) -> None:
-        hub, loop = self._hub, self._loop
-        # A gateway that does not run has nothing to end.
-        if hub is not None and loop is not None:
-            loop.call_soon_threadsafe(act, hub)
+        running = self._running
+        if running is not None:  # one that does not run has nothing to end
+            running.loop.call_soon_threadsafe(act, running.hub)
+
+
+async def _close(hub: Hub, listeners: Sequence[asyncssh.SSHAcceptor]) -> None:
+    """End everything, giving each part some time and none of them more."""
+    for each in listeners:
+        each.close()
+    for visitor in hub.everybody():
+        visitor.cut(sentence("stopping"))
+    for node in hub.tunnels.nodes():
+        hub.tunnels.drop(node)
+    await _within(1.0, hub.all_closed())  # the lines that say why need a moment to arrive
+    for connection in list(hub.connections):
+        connection.abort()
+    await _within(PART_WITHIN, hub.all_closed())
+    await _within(PART_WITHIN, hub.all_done())
+    await _within(PART_WITHIN, hub.warm.close())
+    for each in listeners:
+        await _within(PART_WITHIN, each.wait_closed())
+    hub.close()
+
+
+async def _within(seconds: float, work: Awaitable[object]) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await work
 
 
 def load_host_key(path: Path) -> asyncssh.SSHKey:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import time
@@ -13,9 +14,10 @@ from typing import Any, Protocol, TypeVar
 
 import asyncssh
 
-from essaim.gateway.attempts import Attempts
-from essaim.gateway.routes import Route, Routes
+from essaim.gateway.attempts import Attempts, Seldom, network
+from essaim.gateway.routes import Route, Routes, SessionStart, split
 from essaim.gateway.tunnels import Tunnels
+from essaim.gateway.warm import Warm
 from essaim.model.errors import TransientError
 
 log = logging.getLogger(__name__)
@@ -24,6 +26,10 @@ log = logging.getLogger(__name__)
 NODE = "node-"
 #: Connections one lease may have at once.
 SHARE = 100
+#: Visits looked at again in a second, so that many of them do not keep the database busy.
+LOOKS = 200
+#: A tunnel is looked at again so many times less often than a visit.
+TUNNELS_EVERY = 15
 #: Seconds to wait for a node's address to answer, or its tunnel to come back.
 REACH_WITHIN = 10.0
 
@@ -47,6 +53,7 @@ class Hub:
     key: asyncssh.SSHKey  #: what logs in to nodes
     reach: Callable[[Route], socket.socket]
     tunnels: Tunnels
+    warm: Warm
     attempts: Attempts
     banner: str
     max_sessions: int
@@ -55,6 +62,9 @@ class Hub:
     visitors: dict[str, set[Visitor]] = field(default_factory=dict)
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     connections: set[asyncssh.SSHServerConnection] = field(default_factory=set)
+    #: Strangers at a lease are recorded, but not each of their guesses: of one network, and of all.
+    near: Seldom = field(default_factory=lambda: Seldom(1, every=600.0))
+    anywhere: Seldom = field(default_factory=lambda: Seldom(20, every=180.0))
 
     async def ask(self, question: Callable[..., _T], *about: Any) -> _T:
         """Ask the control plane in a thread."""
@@ -85,10 +95,37 @@ class Hub:
         found = public_data(lines or (self.key.export_public_key().decode(),))
         return found if lines else frozenset()
 
+    def turned_away(self, name: str, client: str, key: str) -> None:
+        """Let it be recorded that somebody showed no right key for a name, unless it was lately."""
+        account, _ = split(name)
+        if name.startswith(NODE) or not self.near.allows((account, network(client))):
+            return
+        if self.anywhere.allows(account):
+            came = SessionStart(
+                account=account,
+                node="",
+                client=client,
+                key=key,
+                started_at=time.time(),
+                refused="no key of this lease was shown",
+            )
+            self.spawn(self.ask(self.routes.turned_away, came))
+
     async def way_to(self, route: Route) -> socket.socket:
-        """Give a connection to the machine that holds a lease."""
-        if route.tunnel:
-            return await self.tunnels.open(route.node, within=REACH_WITHIN)
+        """Give a connection to the machine that holds a lease.
+
+        A node that said that nothing can dial it is reached through its tunnel, any other one
+        directly; when that fails, through its tunnel if it keeps one all the same.
+        """
+        if not route.tunnel:
+            try:
+                return await self._dial(route)
+            except TransientError:
+                if route.node not in self.tunnels.nodes():
+                    raise
+        return await self.tunnels.open(route.node, within=REACH_WITHIN)
+
+    async def _dial(self, route: Route) -> socket.socket:
         work = asyncio.get_running_loop().run_in_executor(self.dialers, self.reach, route)
         try:
             async with asyncio.timeout(REACH_WITHIN + 1):
@@ -101,12 +138,32 @@ class Hub:
         except OSError as exc:
             raise TransientError(f"{route.node}: {exc.strerror or exc}") from exc
 
+    async def watch_tunnels(self) -> None:
+        """Close the tunnels of nodes that are no longer ours, for as long as the gateway runs."""
+        while True:
+            await asyncio.sleep(TUNNELS_EVERY * self.check_every)
+            for node in self.tunnels.nodes():
+                with contextlib.suppress(Exception):  # no answer is no reason to close anything
+                    if await self.ask(self.routes.node_key, node) is None:
+                        self.tunnels.drop(node)
+
+    def look_again(self) -> float:
+        """Say after how many seconds a visit is looked at again."""
+        return max(self.check_every, sum(map(len, self.visitors.values())) / LOOKS)
+
     async def all_closed(self) -> None:
         """Return when no connection is left."""
         await asyncio.gather(*(one.wait_closed() for one in list(self.connections)))
 
+    async def all_done(self) -> None:
+        """Return when nothing that was spawned runs any more."""
+        while self.tasks:
+            await asyncio.wait(list(self.tasks))
+
     def close(self) -> None:
-        """Let go of the threads."""
+        """Let go of what still runs, and of the threads."""
+        for task in self.tasks:
+            task.cancel()
         for executor in (self.executor, self.dialers):
             executor.shutdown(wait=False, cancel_futures=True)
 

@@ -2,66 +2,95 @@
 
 from __future__ import annotations
 
-import logging
-import secrets
 from typing import TYPE_CHECKING
 
-from essaim.gateway.routes import Route, SessionStart
-from essaim.model.fleet import Lease, LeaseState
+from essaim.gateway.routes import Route, SessionStart, split
+from essaim.model.errors import SetupError
+from essaim.model.fleet import Lease, LeaseState, Node
+from essaim.model.spelling import meant
 
 if TYPE_CHECKING:
     from essaim.usecases.services import Services
 
-log = logging.getLogger("essaim.audit")
-
-#: Leases that lead somewhere, or will again in a moment.
-OPEN = frozenset({LeaseState.ACTIVE, LeaseState.MIGRATING})
+#: What clients may forward: ports of the machine they rent, or none.
+FORWARDING = ("machine", "none")
+#: Why a lease that will lead somewhere in a moment does not now.
+_WAITS = {LeaseState.GRANTED: "preparing", LeaseState.MIGRATING: "moving"}
 
 
 class PlaneRoutes:
     """Reads leases and nodes from the store, each time anew: that is what makes moves visible."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, *, forwarding: str = "machine") -> None:
+        if forwarding not in FORWARDING:
+            raise SetupError(
+                f"ESSAIM_FORWARDING is {forwarding!r}",
+                hint=meant(forwarding, FORWARDING, kind="it may be"),
+            )
         self._services = services
+        self._forwarding = forwarding == "machine"
 
-    def lease(self, account: str) -> Route | None:
-        """Say where a lease leads; None when there is no such lease, or it is over."""
+    def lease(self, name: str) -> Route | None:
+        """Say where a name leads.
+
+        None when there is no such lease or machine, it has not begun or is over, or its owner may
+        no longer use it.
+        """
+        account, number = split(name)
         lease = self._services.leases.get(account)
-        if lease is None or lease.state not in OPEN or not lease.nodes:
+        if lease is None or not lease.state.served or number > len(lease.nodes):
             return None
-        return self._route(lease)
+        owner = self._services.people.get(lease.user)
+        if owner is None or owner.disabled:
+            return None
+        return self._route(lease, lease.nodes[number - 1])
 
-    def _route(self, lease: Lease) -> Route | None:
-        node = self._services.fleet.get(lease.nodes[0])
+    def _route(self, lease: Lease, node_id: str) -> Route | None:
+        node = self._services.fleet.get(node_id)
         if node is None:
             return None
-        moving = lease.state is LeaseState.MIGRATING
         return Route(
             account=lease.account,
             keys=(lease.public_key,),
-            node="" if moving else node.id,
+            node="" if self._closed(lease, node) else node.id,
+            waits=_WAITS.get(lease.state, "unheld"),
             address=node.address,
             port=node.port,
             host_key=node.host_key,
             tunnel=node.tunnel,
-            forwarding=True,
+            forwarding=self._forwarding,
             expires_at=(lease.expires_at or 0) / 1000,
         )
+
+    def _closed(self, lease: Lease, node: Node) -> bool:
+        """Say whether this machine of a lease cannot be used just now."""
+        if node.lease != lease.id:
+            return True
+        if lease.state is LeaseState.MIGRATING:
+            # The others of the lease go on while one is replaced.
+            run = self._services.journal.get(lease.run)
+            return run is None or run.input.get("node") == node.id
+        return lease.state is not LeaseState.ACTIVE
 
     def node_key(self, node: str) -> str | None:
         """Give the public key a node's tunnel must show."""
         return self._services.fleet.tunnel_key(node)
 
     def opened(self, session: SessionStart) -> str:
-        """Record that a session began, or was refused."""
-        key = secrets.token_hex(4)
-        log.info(
-            "session %s: %s from %s with %s on %s%s",
-            *(key, session.account, session.client, session.key, session.node),
-            f": refused: {session.refused}" if session.refused else "",
+        """Record that somebody with the right key came."""
+        return self._services.visits.opened(
+            lease=session.account,
+            node=session.node,
+            client=session.client,
+            key=session.key,
+            refused=session.refused,
         )
-        return key
 
     def closed(self, session_id: str, bytes_in: int, bytes_out: int) -> None:
-        """Record that a session ended."""
-        log.info("session %s ended: %d bytes in, %d out", session_id, bytes_in, bytes_out)
+        """Record that they left."""
+        self._services.visits.closed(session_id, bytes_in, bytes_out)
+
+    def turned_away(self, session: SessionStart) -> None:
+        """Record that somebody without the right key came, if there is such a lease at all."""
+        if self._services.leases.get(session.account) is not None:
+            self.opened(session)

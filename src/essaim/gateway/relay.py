@@ -30,6 +30,8 @@ class Line:
     def __init__(self, connection: Connection) -> None:
         self._ends: set[End] = set()
         self._full = False
+        self._empty = asyncio.Event()
+        self._empty.set()
         # What asyncio tells the connection, which does nothing with it.
         connection.pause_writing = functools.partial(self._tell, full=True)  # type: ignore[method-assign]  # nothing else hears of it
         connection.resume_writing = functools.partial(self._tell, full=False)  # type: ignore[method-assign]  # likewise
@@ -37,12 +39,19 @@ class Line:
     def add(self, end: End) -> None:
         """Tell this end as well from now on."""
         self._ends.add(end)
+        self._empty.clear()
         if self._full:
             end.line_changed(full=True)
 
     def remove(self, end: End) -> None:
         """Tell it no more."""
         self._ends.discard(end)
+        if not self._ends:
+            self._empty.set()
+
+    async def emptied(self) -> None:
+        """Return when no end is left."""
+        await self._empty.wait()
 
     def _tell(self, *, full: bool) -> None:
         self._full = full

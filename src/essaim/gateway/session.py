@@ -10,6 +10,7 @@ import asyncssh
 from typing_extensions import override
 
 from essaim.gateway.relay import WINDOW, End, Line
+from essaim.gateway.sentences import sentence
 
 #: What a session ends with when the gateway ends it, as OpenSSH's own errors do.
 FAILED = 255
@@ -133,8 +134,9 @@ class ClientSession(End, asyncssh.SSHServerSession[bytes]):
         if self.over or self.lost or self.wire is None:
             return
         self.over = True
+        text = "\n".join(f"essaim: {line}" for line in why.splitlines())
         with contextlib.suppress(OSError):  # it has said that nothing more comes
-            self.wire.write_stderr(_line(f"essaim: {why}", pty=self._pty))
+            self.wire.write_stderr(_line(text, pty=self._pty))
         self.wire.exit(FAILED)
 
 
@@ -168,7 +170,7 @@ class MachineSession(End, asyncssh.SSHClientSession[bytes]):
             client.over = True
             client.wire.exit_with_signal(*self._signal)
         else:
-            client.end("the connection to the machine was lost")
+            client.end(sentence("cut_off"))
 
 
 def _passed(given: Mapping[str, str]) -> dict[bytes | str, bytes | str]:

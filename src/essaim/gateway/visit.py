@@ -11,10 +11,11 @@ import asyncssh
 
 from essaim.gateway.hub import public_data
 from essaim.gateway.relay import WINDOW, ForwardEnd, Line, TcpEnd
-from essaim.gateway.routes import Route, SessionStart
+from essaim.gateway.routes import Route, SessionStart, split
+from essaim.gateway.sentences import RefusedError, in_one_line, sentence
 from essaim.gateway.session import ClientSession, Wanted
 from essaim.gateway.upstream import StrangerError, log_in
-from essaim.model.errors import EssaimError, RejectedError, TransientError
+from essaim.model.errors import EssaimError, TransientError
 
 if TYPE_CHECKING:
     from essaim.gateway.hub import Hub
@@ -25,10 +26,12 @@ log = logging.getLogger(__name__)
 CHANNELS = 64
 #: Seconds between the line that says why and the end of the connection.
 GRACE = 0.3
-#: Seconds between looks at a lease that no machine holds.
-LOOK_EVERY = 0.2
+#: Seconds between looks at a lease that no machine holds: the first, and the longest.
+FIRST_LOOK, LOOK_EVERY = 0.02, 0.2
 #: Seconds a client that was refused may stay.
 LINGER = 5.0
+#: Seconds what a client left open on the machine may take to close, for the next to use the way.
+CLOSE_WITHIN = 2.0
 #: Seconds the control plane may take to say whether a lease was extended at the last moment.
 LAST_WORD = 0.4
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1", "ip6-localhost"})
@@ -38,13 +41,14 @@ class Visit:
     """From a client's login to the end of their connection."""
 
     def __init__(
-        self, hub: Hub, connection: asyncssh.SSHServerConnection, account: str, key: asyncssh.SSHKey
+        self, hub: Hub, connection: asyncssh.SSHServerConnection, name: str, key: asyncssh.SSHKey
     ) -> None:
         self._hub = hub
         self._connection = connection
         self._line = Line(connection)
         self._far_line: Line | None = None
-        self._account = account
+        self._name = name
+        self._account, _ = split(name)
         self._key = key
         self._sessions: set[ClientSession] = set()
         self._forwards = 0
@@ -53,54 +57,57 @@ class Visit:
         self._in = 0
         self._out = 0
         self._over = False
-        room = hub.add(account, self)
+        room = hub.add(self._account, self)
         # At once, so that the machine is reached by the time the client asks for a session.
         self._upstream = hub.spawn(self._open(room=room))
         self._watch = hub.spawn(self._watch_lease())
+        self._follow: asyncio.Task[None] | None = None
 
     # The way to the machine
 
-    async def _open(self, *, room: bool) -> asyncssh.SSHClientConnection | str:
-        """Give the connection to the machine, or the line that says why there is none."""
+    async def _open(self, *, room: bool) -> asyncssh.SSHClientConnection | RefusedError:
+        """Give the connection to the machine, or what says why there is none."""
         try:
             if not room:
-                raise RejectedError("the gateway is full: try again later")
+                raise RefusedError("full")
             route = await self._held()
-            upstream = await log_in(route, self._hub.key, await self._hub.way_to(route))
+            upstream = self._hub.warm.take(route)
+            if upstream is None:
+                upstream = await log_in(route, self._hub.key, await self._hub.way_to(route))
         except EssaimError as exc:
             await self._record(refused=exc.what)
-            line = _shown(self._account, exc)
+            refusal = _shown(self._name, exc)
             # A client that asks for no session, and so is shown no line, goes as well.
-            asyncio.get_running_loop().call_later(LINGER, self.cut, line)
-            return line
+            asyncio.get_running_loop().call_later(LINGER, self.cut, refusal.shown)
+            return refusal
         try:
             await self._record()
         except BaseException:
             upstream.abort()
             raise
         self._far_line = Line(upstream)
-        self._hub.spawn(self._follow(upstream))
+        self._follow = self._hub.spawn(self._until_lost(upstream))
         return upstream
 
     async def _held(self) -> Route:
         """Give the route once a machine holds the lease, which may be moving just now."""
-        deadline = time.monotonic() + self._hub.patience
+        deadline, pause = time.monotonic() + self._hub.patience, FIRST_LOOK
         while True:
-            answer = await self._hub.ask(self._hub.routes.lease, self._account)
+            answer = await self._hub.ask(self._hub.routes.lease, self._name)
             self._route = route = self._allowed(answer)
             if route.node:
                 return route
             if self._over or time.monotonic() >= deadline:
-                text = route.message or "no machine holds it now: try again in a moment"
-                raise RejectedError(f"lease {self._account}: {text}")
-            await asyncio.sleep(LOOK_EVERY)
+                raise RefusedError(route.waits, lease=self._name)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LOOK_EVERY)
 
     def _allowed(self, route: Route | None) -> Route:
         # Asked again: the lease may have ended or moved while the client logged in.
         if route is None or route.expires_at <= time.time():
-            raise RejectedError(f"lease {self._account} has ended")
+            raise RefusedError("ended", lease=self._name)
         if self._key.public_data not in public_data(route.keys):
-            raise RejectedError(f"lease {self._account} has another key now")
+            raise RefusedError("key", lease=self._name)
         return route
 
     async def _record(self, refused: str = "") -> None:
@@ -121,23 +128,21 @@ class Visit:
         if audit:
             await self._hub.ask(self._hub.routes.closed, audit, self._in, self._out)
 
-    async def _follow(self, upstream: asyncssh.SSHClientConnection) -> None:
-        if self._over:
-            upstream.abort()
+    async def _until_lost(self, upstream: asyncssh.SSHClientConnection) -> None:
         await upstream.wait_closed()
-        self.cut(f"the connection to the machine of lease {self._account} was lost: log in again")
+        self.cut(sentence("broken", lease=self._name))
 
     async def _machine(self) -> tuple[asyncssh.SSHClientConnection, Line, Route]:
-        """Give the connection to the machine; RejectedError holds the line to show."""
+        """Give the connection to the machine; RefusedError holds the line to show."""
         try:
             found = await asyncio.shield(self._upstream)
         except asyncio.CancelledError:
             raise
         except Exception as exc:
             # A control plane that cannot write the record is no reason to go without one.
-            raise RejectedError("the gateway cannot do this now: try again") from exc
-        if isinstance(found, str):
-            raise RejectedError(found)
+            raise RefusedError("unable") from exc
+        if isinstance(found, RefusedError):
+            raise found
         if self._far_line is None or self._route is None:
             raise RuntimeError("a connection without a line or a route")
         return found, self._far_line, self._route
@@ -164,10 +169,10 @@ class Visit:
         try:
             upstream, line, route = await self._machine()
             await session.run(upstream, wanted, message=route.message, line=line, count=self._send)
-        except RejectedError as exc:
-            session.end(exc.what)
+        except RefusedError as exc:
+            session.end(exc.shown)
         except (asyncssh.Error, OSError) as exc:
-            session.end(f"the machine refuses: {exc}")
+            session.end(sentence("refuses", why=exc))
 
     def may_forward(self, host: str) -> bool:
         """Say whether a connection to this host may be asked for at all."""
@@ -181,15 +186,16 @@ class Visit:
             return await self._forward(host, port)
         except BaseException as exc:
             self._left()
-            if isinstance(exc, RejectedError):
-                raise asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, exc.what) from exc
+            if isinstance(exc, RefusedError):
+                line = in_one_line(exc.shown)
+                raise asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, line) from exc
             raise
 
     async def _forward(self, host: str, port: int) -> TcpEnd:
         upstream, line, route = await self._machine()
         if not route.forwarding:
             raise asyncssh.ChannelOpenError(
-                asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, "this lease has no port forwarding"
+                asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, in_one_line(sentence("forwarding"))
             )
         far = TcpEnd(line, self._send)
         await upstream.create_connection(lambda: far, host, port, encoding=None, window=WINDOW)
@@ -211,73 +217,97 @@ class Visit:
         await asyncio.wait([self._upstream])
         while not self._over and self._route is not None:
             left = self._route.expires_at - time.time()
-            await asyncio.sleep(max(0.0, min(left, self._hub.check_every)))
+            await asyncio.sleep(max(0.0, min(left, self._hub.look_again())))
             try:
                 # Only an extension saves a lease whose time is over, so it is not waited for long.
                 left = self._route.expires_at - time.time()
                 within = max(LAST_WORD, min(left, self._hub.check_every))
                 async with asyncio.timeout(within):
-                    route = await self._hub.ask(self._hub.routes.lease, self._account)
+                    route = await self._hub.ask(self._hub.routes.lease, self._name)
             except Exception as exc:  # noqa: BLE001 - the last known answer stays good
-                log.warning("gateway: no answer about lease %s: %s", self._account, exc)
+                log.warning("gateway: no answer about lease %s: %s", self._name, exc)
                 route = self._route
             if why := self._reason(route):
-                self.cut(why)
+                self.cut(sentence(why, lease=self._name))
                 return
             self._route = route
 
     def _reason(self, route: Route | None) -> str:
-        known = self._route
-        if route is not None and route.expires_at > time.time() and not route.node:
-            return f"lease {self._account} has lost its machine: log in again"
+        """Give the key of the sentence that says why this must end, or nothing."""
+        known, now = self._route, time.time()
         if route is None:
-            expired = known is not None and known.expires_at <= time.time()
-            return f"lease {self._account} has {'expired' if expired else 'ended'}"
-        if route.expires_at <= time.time():
-            return f"lease {self._account} has expired"
+            return "expired" if known is not None and known.expires_at <= now else "ended"
+        if route.expires_at <= now:
+            return "expired"
+        if not route.node:
+            return "lost"
         if self._key.public_data not in public_data(route.keys):
-            return f"lease {self._account} has another key now"
+            return "key"
         if known is not None and (route.node, route.host_key) != (known.node, known.host_key):
-            return f"lease {self._account} has moved to another machine: log in again"
+            return "moved"
         return ""
 
     def cut(self, why: str) -> None:
         """End everything within a second; every session shows why."""
         if self._over:
             return
-        self._leave()
+        self._leave(keep=False)
         for session in list(self._sessions):
             session.end(why)
         # The line needs a moment to arrive: what closes a connection also discards what is sent.
+        last = in_one_line(why)
         loop = asyncio.get_running_loop()
-        loop.call_later(GRACE, self._connection.disconnect, asyncssh.DISC_BY_APPLICATION, why)
+        loop.call_later(GRACE, self._connection.disconnect, asyncssh.DISC_BY_APPLICATION, last)
 
     def closed(self) -> None:
         """The client's connection has ended."""
-        self._leave()
+        self._leave(keep=True)
 
-    def _leave(self) -> None:
+    def _leave(self, *, keep: bool) -> None:
         if self._over:
             return
         self._over = True
         self._hub.remove(self._account, self)
         self._watch.cancel()
-        self._hub.spawn(self._hang_up())
+        if self._follow is not None:
+            self._follow.cancel()
+        self._hub.spawn(self._hang_up(keep=keep))
         self._hub.spawn(self._close_record())
 
-    async def _hang_up(self) -> None:
+    async def _hang_up(self, *, keep: bool) -> None:
+        """Leave the way to the machine to the lease's next visit, or close it."""
         await asyncio.wait([self._upstream])
         if self._upstream.cancelled() or self._upstream.exception() is not None:
             return
         upstream = self._upstream.result()
-        if not isinstance(upstream, str):
-            upstream.close()
+        if isinstance(upstream, RefusedError):
+            return
+        if self._follow is not None:
+            self._follow.cancel()
+        if keep and await self._emptied() and self._route is not None:
+            keep = not upstream.is_closed() and self._hub.warm.keep(self._route, upstream)
+            if keep:
+                return
+        upstream.close()
+        await upstream.wait_closed()
+
+    async def _emptied(self) -> bool:
+        if self._far_line is None:
+            return False
+        try:
+            async with asyncio.timeout(CLOSE_WITHIN):
+                await self._far_line.emptied()
+        except TimeoutError:
+            return False
+        return True
 
 
-def _shown(account: str, exc: EssaimError) -> str:
+def _shown(name: str, exc: EssaimError) -> RefusedError:
     """Say what the client may know; the record holds the rest."""
+    if isinstance(exc, RefusedError):
+        return exc
     if isinstance(exc, StrangerError):
-        return f"the machine of lease {account} did not prove who it is: ask an operator"
+        return RefusedError("stranger", lease=name)
     if isinstance(exc, TransientError):
-        return f"the machine of lease {account} cannot be reached now: try again ({exc.what})"
-    return exc.what
+        return RefusedError("unreached", lease=name, why=exc.what)
+    return RefusedError("refuses", why=exc.what)

@@ -52,6 +52,12 @@ class QuotaError(RejectedError):
     code = "quota"
 
 
+class ConflictError(RejectedError):
+    """The same key was used before, for something else."""
+
+    code = "conflict"
+
+
 class ReplayError(RejectedError):
     """The message was seen before."""
 

@@ -38,6 +38,14 @@ class User:
     disabled: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Project:
+    """What the people of a project may have together."""
+
+    name: str
+    quota: Quota
+
+
 class NodeState(enum.StrEnum):
     """Where a node is.  Only READY nodes are rented out."""
 
@@ -132,6 +140,8 @@ class Wish:
     site: str = ""  #: any when empty
     seconds: int = 3600
     priority: int = 0  #: set by operators; higher first
+    home: bool = True  #: keep copies of the home, so that a migration brings it along
+    hold: int = 0  #: seconds to keep the machines for debugging when released as failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,5 +160,37 @@ class Lease:
     asked_at: int = 0
     granted_at: int | None = None
     expires_at: int | None = None
+    held_at: int | None = None  #: released as failed, and kept for its owner to look at
     ended_at: int | None = None
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened, told once.  Ids grow in the order in which events can be read."""
+
+    id: int
+    at: int
+    kind: str  #: `lease.granted`, `node.lost`, `fleet.blind`, …
+    text: str
+    lease: str = ""
+    node: str = ""
+    user: str = ""  #: whom it concerns, as an id; empty when it is for operators only
+    urgent: bool = False  #: a person has to look
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visit:
+    """One connection through the gateway: who, when, how long, how much; not what."""
+
+    id: str
+    lease: str
+    user: str
+    node: str
+    client: str  #: the address it came from
+    key: str  #: the fingerprint of the key it was made with
+    opened_at: int
+    closed_at: int | None = None
+    bytes_in: int = 0
+    bytes_out: int = 0
+    refused: str = ""  #: why it was not let in

@@ -16,6 +16,7 @@ class Policy:
     interval: float = 30.0  #: seconds between checks, and between heartbeats
     failures: int = 3  #: in a row: lost
     blind_share: float = 0.3  #: so much of the fleet at once: we may be the ones who are blind
+    longest: float = 180 * 24 * 3600.0  #: seconds after its grant no lease goes on
 
     @property
     def fresh(self) -> float:

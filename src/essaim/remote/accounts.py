@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import json
 import re
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,7 @@ from essaim.model.errors import RejectedError, TransientError
 from essaim.model.roles import Role
 from essaim.model.stacks import Machine, Size
 from essaim.remote.ansible import play
+from essaim.remote.door import door
 from essaim.remote.render import Facts, Given
 
 if TYPE_CHECKING:
@@ -31,6 +34,8 @@ PLAYBOOK = Path(__file__).parents[1] / "library" / "playbooks" / "lease_account.
 LIMITS = frozenset({"processes", "memory_mib", "open_files"})
 #: Seconds for what is quick, and for what looks at every file of a machine.
 QUICK, THOROUGH = 60.0, 900.0
+#: Bytes a machine may send beyond what it was asked for: what went wrong, in a few lines.
+_MARGIN = 64 * 1024
 
 _ACCOUNT = re.compile(r"l-[a-z0-9]{4,24}")
 _KEY = re.compile(
@@ -77,6 +82,27 @@ def checked_limits(limits: Mapping[str, int]) -> dict[str, int]:
     return {name: int(value) for name, value in limits.items()}
 
 
+class _Pieces:
+    """What a machine sends, piece by piece; not more than it was asked for."""
+
+    def __init__(self, target: Target, account: str, most: int) -> None:
+        self._whose = f"{target.name}: the saved home of {account}"
+        self._left = most
+        self._pieces: list[str] = []
+
+    def add(self, piece: str) -> None:
+        self._left -= len(piece)
+        if self._left < 0:
+            raise RejectedError(
+                f"{self._whose} is larger than was asked for",
+                hint="see whether the machine's agent is the server's: agent.py install",
+            )
+        self._pieces.append(piece)
+
+    def text(self) -> str:
+        return "".join(self._pieces)
+
+
 class NativeAccounts:
     """Accounts made by the helper on the machine, over the pooled connection.
 
@@ -100,17 +126,21 @@ class NativeAccounts:
             "account": checked_account(account),
             "keys": checked_keys(keys),
             "expires_at": int(expires_at),
+            "now": int(time.time()),
             "limits": checked_limits(limits),
         }
         self._ask(target, "create", request, within=QUICK)
 
-    def remove(self, target: Target, account: str) -> None:
+    def remove(self, target: Target, account: str, *, within: float = THOROUGH) -> None:
         """Remove the account and all it has on the machine.  Nothing if it is gone."""
-        self._ask(target, "remove", {"account": checked_account(account)}, within=THOROUGH)
+        self._ask(target, "remove", {"account": checked_account(account)}, within=within)
 
-    def verify(self, target: Target, account: str) -> Proof:
-        """Look for anything that is left of the account, or of leases nobody knows."""
-        request = {"account": checked_account(account)}
+    def verify(self, target: Target, account: str, others: Sequence[str] = ()) -> Proof:
+        """Look for anything left of the account, and of any that is not one of the `others`."""
+        request = {
+            "account": checked_account(account),
+            "others": [checked_account(other) for other in others],
+        }
         return _proof(self._ask(target, "verify", request, within=THOROUGH))
 
     def clean(self, target: Target) -> Proof:
@@ -122,29 +152,54 @@ class NativeAccounts:
         accounts: list[dict[str, Any]] = self._ask(target, "list", {}, within=QUICK)["accounts"]
         return accounts
 
-    def save(self, target: Target, account: str, most_mib: int) -> bytes:
-        """Give a tar.gz of the home, at most that large: files that do not fit are left out."""
-        request = {"account": checked_account(account), "most_mib": most_mib, "base64": True}
-        pieces: list[str] = []
+    def save(
+        self,
+        target: Target,
+        account: str,
+        most_mib: int,
+        *,
+        since: int = 0,
+        within: float = THOROUGH,
+    ) -> bytes:
+        """Give the home as a layer, a tar.gz of at most that size; the largest files stay behind.
+
+        Its first member, `.essaim-layer`, is JSON: `at`, when the walk began in ms of the
+        machine's own clock, and `names`, all that is kept.  With `since`, an `at` of the same
+        machine, only what has changed from then on.
+        """
+        request = {
+            "account": checked_account(account),
+            "most_mib": most_mib,
+            "since": int(since),
+            "base64": True,
+        }
+        pieces = _Pieces(target, account, (most_mib << 20) * 4 // 3 + _MARGIN)
         result = self._remote.run(
             target,
             ["sudo", "-n", HELPER, "save"],
             stdin=json.dumps(request).encode() + b"\n",
-            within=THOROUGH,
-            on_output=pieces.append,
+            within=within,
+            on_output=pieces.add,
         )
-        text = "".join(pieces)
         if result.exit_code:
-            raise _refusal(target, "save", text)
+            raise _refusal(target, "save", pieces.text())
         try:
-            return base64.b64decode(text, validate=True)
+            return base64.b64decode(pieces.text(), validate=True)
         except binascii.Error as exc:
             raise TransientError(f"{target.name}: the saved home of {account} is damaged") from exc
 
-    def restore(self, target: Target, account: str, data: bytes) -> None:
-        """Unpack what `save` gave into the account's home, and nowhere else."""
-        request = {"account": checked_account(account)}
-        self._ask(target, "restore", request, within=THOROUGH, data=data)
+    def restore(self, target: Target, account: str, layers: Sequence[bytes]) -> None:
+        """Make the home what the layers say, one over the other; what the last lacks goes.
+
+        RejectedError when one is damaged, or leads out of the home: the home is then in between.
+        """
+        if not layers:
+            return
+        request = {
+            "account": checked_account(account),
+            "layers": [len(layer) for layer in layers],
+        }
+        self._ask(target, "restore", request, within=THOROUGH, data=b"".join(layers))
 
     def message(self, target: Target, account: str, text: str) -> None:
         """Leave a message for the next login; an empty one takes it back."""
@@ -209,16 +264,20 @@ class AnsibleAccounts:
     ) -> None:
         """Make the account, or make it as asked when it is there; `expires_at` is unix seconds."""
         text = "".join(f"{key}\n" for key in checked_keys(keys))
-        its = {"expires_at": int(expires_at), "limits": checked_limits(limits)}
+        its = {
+            "expires_at": int(expires_at),
+            "now": int(time.time()),
+            "limits": checked_limits(limits),
+        }
         self._play(target, "create", account, its, {"keys": Given(text)})
 
     def remove(self, target: Target, account: str) -> None:
         """Remove the account and all it has on the machine.  Nothing if it is gone."""
         self._play(target, "remove", account, {}, {})
 
-    def verify(self, target: Target, account: str) -> Proof:
+    def verify(self, target: Target, account: str, others: Sequence[str] = ()) -> Proof:
         """Look for anything that is left: not a playbook's business, so the helper does it."""
-        return self._native.verify(target, account)
+        return self._native.verify(target, account, others)
 
     def _play(
         self,
@@ -243,12 +302,27 @@ class AnsibleAccounts:
             needs=needs,
         )
         role = Role(name="lease_account", path=self._playbook.parent, digest="")
+        # One that is only dialled has no address, and OpenSSH wants some name.
+        where = replace(target, address=target.address or target.name.machine)
+        with contextlib.ExitStack() as open_:
+            proxy = self._proxy
+            if proxy is None and target.dial is not None:
+                proxy = open_.enter_context(door(target.dial))
+            self._run(role, replace(where, become=("sudo", "-n")), facts, proxy)
+
+    def _run(
+        self,
+        role: Role,
+        target: Target,
+        facts: Facts,
+        proxy: Callable[[Target], list[str]] | None,
+    ) -> None:
         try:
             play(
                 role,
-                [(replace(target, become=("sudo", "-n")), facts)],
+                [(target, facts)],
                 self._playbook,
-                proxy=self._proxy,
+                proxy=proxy,
                 keyring=self._keyring,
                 record=self._record,
                 note=self._note,

@@ -45,7 +45,7 @@ def play(
     their own names, and `machine`, `members`, `network` and `stack` as templates do.
     """
     playbook = playbook or role.path / (role.ansible or "playbook.yaml")
-    program = _program()
+    program = find_program()
     # Short, for the path of a socket is at most 107 bytes long.
     with tempfile.TemporaryDirectory(prefix="essaim-") as place:
         box = Path(place)
@@ -57,7 +57,8 @@ def play(
             _hang_up(box / "cp")
 
 
-def _program() -> str:
+def find_program() -> str:
+    """Return where ansible-playbook is; SetupError when it is not installed."""
     beside = Path(sys.executable).parent / "ansible-playbook"
     found = str(beside) if beside.exists() else shutil.which("ansible-playbook")
     if not found:

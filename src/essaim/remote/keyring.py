@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import secrets
@@ -38,6 +39,7 @@ class Keyring:
             _replace(public, text.encode() + b"\n")
         return path
 
+    @functools.cache  # noqa: B019 - a keyring lives as long as its process
     def user_public_key(self) -> str:
         """Give the public half of the user key, as a line of `authorized_keys`."""
         return _public(self._once(self.user_key(), _new_key))

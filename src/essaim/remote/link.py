@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 TCP_WITHIN = 10.0
 LOGIN_WITHIN = 30.0
 
-# The usual first choice, a post-quantum exchange, costs ten times the processor time for each
-# machine; AES-GCM is one call into OpenSSL for each packet where the others are two.
-_KEX = ("curve25519-sha256", "curve25519-sha256@libssh.org", "ecdh-sha2-nistp256")
+#: The usual first choice, a post-quantum exchange, costs ten times the processor time for each
+#: machine.
+KEX = ("curve25519-sha256", "curve25519-sha256@libssh.org", "ecdh-sha2-nistp256")
+# AES-GCM is one call into OpenSSL for each packet where the others are two.
 _CIPHERS = (
     "aes128-gcm@openssh.com",
     "aes256-gcm@openssh.com",
@@ -56,7 +57,7 @@ class Progress:
     stage: Stage = Stage.TCP
 
 
-class _Client(asyncssh.SSHClient):
+class Client(asyncssh.SSHClient):
     """Remembers the host key that was refused, for the message."""
 
     offered: asyncssh.SSHKey | None = None
@@ -68,6 +69,46 @@ class _Client(asyncssh.SSHClient):
         # Asked only when the key is not the pinned one.
         self.offered = key
         return False
+
+
+async def log_in(
+    client: Client,
+    sock: socket.socket,
+    at: tuple[str, int],
+    *,
+    user: str,
+    key: asyncssh.SSHKey,
+    pinned: asyncssh.SSHKey,
+) -> asyncssh.SSHClientConnection:
+    """Log in over an open socket, believing the pinned host key alone.
+
+    `at` only gives names to what asyncssh says.  Errors are asyncssh's: whoever calls knows what
+    they mean there.
+    """
+    first = [alg.decode() for alg in pinned.sig_algorithms]
+    connection, _ = await asyncssh.create_connection(
+        lambda: client,
+        *at,
+        sock=sock,
+        config=None,
+        known_hosts=([pinned], [], []),
+        # The others too: a stranger's key is then seen and can be named.
+        server_host_key_algs=[*first, *(alg for alg in _HOST_KEYS if alg not in first)],
+        username=user,
+        client_keys=[key],
+        agent_path=None,
+        preferred_auth="publickey",
+        gss_host=None,
+        x509_trusted_certs=None,
+        kex_algs=KEX,
+        encryption_algs=_CIPHERS,
+        compression_algs=None,
+        keepalive_interval=15,
+        keepalive_count_max=3,
+        connect_timeout=None,
+        login_timeout=0,
+    )
+    return connection
 
 
 async def connect(
@@ -142,36 +183,13 @@ async def _banner(target: Target, sock: socket.socket, within: float) -> None:
 async def _log_in(
     target: Target, key: asyncssh.SSHKey, sock: socket.socket
 ) -> asyncssh.SSHClientConnection:
-    client = _Client()
+    client = Client()
     pinned = asyncssh.import_public_key(target.host_key)
+    # One that is only dialled has no address, and asyncssh wants some name.
+    at = (target.address or str(target.name), target.port)
     try:
-        first = [alg.decode() for alg in pinned.sig_algorithms]
         async with asyncio.timeout(LOGIN_WITHIN):
-            connection, _ = await asyncssh.create_connection(
-                lambda: client,
-                # One that is only dialled has no address, and asyncssh wants some name.
-                target.address or str(target.name),
-                target.port,
-                sock=sock,
-                config=None,
-                known_hosts=([pinned], [], []),
-                # The others too: a stranger's key is then seen and can be named.
-                server_host_key_algs=[*first, *(alg for alg in _HOST_KEYS if alg not in first)],
-                username=target.user,
-                client_keys=[key],
-                agent_path=None,
-                preferred_auth="publickey",
-                gss_host=None,
-                x509_trusted_certs=None,
-                kex_algs=_KEX,
-                encryption_algs=_CIPHERS,
-                compression_algs=None,
-                keepalive_interval=15,
-                keepalive_count_max=3,
-                connect_timeout=None,
-                login_timeout=0,
-            )
-            return connection
+            return await log_in(client, sock, at, user=target.user, key=key, pinned=pinned)
     except TimeoutError as exc:
         raise missing(target, "login", f"no answer in {LOGIN_WITHIN:g} s") from exc
     except asyncssh.HostKeyNotVerifiable as exc:

@@ -69,25 +69,33 @@ def add(
     undone = {key for key, row in known.items() if row.state != RunState.DONE.value} | set(fresh)
     waits = {new.id: _waits(new, known, fresh, undone) for new in fresh.values()}
     rows = [
-        {
-            "id": new.id,
-            "root": _root(new, roots, fresh),
-            "parent": new.parent,
-            "workflow": new.workflow,
-            "subject": new.subject,
-            "input": json.dumps(dict(new.input), allow_nan=False),
-            "who": fitting(new.who),
-            "holds": new.holds,
-            "b_state": (RunState.WAITING if waits[new.id] else RunState.READY).value,
-            "b_ready": not waits[new.id],
-        }
-        for new in fresh.values()
+        _row(new, _root(new, roots, fresh), waits=bool(waits[new.id])) for new in fresh.values()
     ]
     if rows:
         connection.execute(ADD, rows)
     pairs = [{"run": key, "on_run": on} for key, others in waits.items() for on in sorted(others)]
     if pairs:
         connection.execute(WAIT, pairs)
+
+
+def add_new(connection: Connection, new: NewRun) -> None:
+    """Add one run of its own whose id nobody can have used: there is nothing to look at first."""
+    connection.execute(ADD, _row(new, new.id, waits=False))
+
+
+def _row(new: NewRun, root: str, *, waits: bool) -> dict[str, Any]:
+    return {
+        "id": new.id,
+        "root": root,
+        "parent": new.parent,
+        "workflow": new.workflow,
+        "subject": new.subject,
+        "input": json.dumps(dict(new.input), allow_nan=False),
+        "who": fitting(new.who),
+        "holds": new.holds,
+        "b_state": (RunState.WAITING if waits else RunState.READY).value,
+        "b_ready": not waits,
+    }
 
 
 def take_hold(connection: Connection, name: str, run_id: str, owner: str, lease: float) -> None:

@@ -80,6 +80,13 @@ class Database:
         self.patience = patience
         self._lock = threading.Lock()
         self._writer: Connection | None = None
+        # Every statement sees what is committed by then, in a transaction or not: without one there
+        # is no BEGIN and no ROLLBACK to wait for.  Elsewhere the switch itself would cost as much.
+        self._reading = (
+            engine.execution_options(isolation_level="AUTOCOMMIT")
+            if self.kind == "postgresql"
+            else engine
+        )
 
     @property
     def where(self) -> str:
@@ -104,7 +111,7 @@ class Database:
         self.engine.dispose()
 
     def _read(self, body: Callable[[Connection], T]) -> T:
-        with self.engine.connect() as connection:
+        with self._reading.connect() as connection:
             return body(connection)
 
     def _write(self, body: Callable[[Connection], T]) -> T:
@@ -153,6 +160,21 @@ class Database:
                     ) from error
             time.sleep(delay * random.uniform(0.5, 1.5))  # noqa: S311 - to spread retries
             delay = min(delay * 2, 1.0)
+
+    def delete(self, table: sa.Table, old: sa.ColumnElement[bool], batch: int = 1000) -> int:
+        """Delete rows by their ids, in many short transactions; return how many."""
+        ids = sa.select(table.c.id).where(old).limit(batch)
+
+        def body(connection: Connection) -> int:
+            its = connection.execute(ids).scalars().all()
+            connection.execute(sa.delete(table).where(table.c.id.in_(its)))
+            return len(its)
+
+        gone = last = self.write(body)
+        while last == batch:
+            last = self.write(body)
+            gone += last
+        return gone
 
     def insert_missing(self, table: sa.Table) -> sa.Insert:
         """Make an INSERT that leaves rows alone whose key is already there."""

@@ -9,17 +9,20 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 from sqlalchemy import bindparam
 
-from essaim.model.errors import ReplayError, UnauthorisedError
+from essaim.model.errors import UnauthorisedError
 from essaim.model.fleet import LeaseState, NodeState
 from essaim.model.runs import NewRun
 from essaim.plan.health import Policy
-from essaim.store.adding import add
+from essaim.store import beats
+from essaim.store.adding import add_new
 from essaim.store.database import Database, db_now
+from essaim.store.events import tell_node
 from essaim.store.rows import fitting, milliseconds, to_node
 from essaim.store.schema import enrolment, lease, node, old_boot, pulse
 
@@ -35,6 +38,11 @@ _PULSE = (pulse.c.load, pulse.c.beat_at, pulse.c.checked_at, pulse.c.failures)
 NODES = sa.select(node, *_PULSE).join(pulse, pulse.c.node == node.c.id)
 NODE = NODES.where(node.c.id == bindparam("b_node"))
 
+BY_NAME = NODES.order_by(node.c.name, node.c.id)
+THESE = BY_NAME.where(node.c.id.in_(bindparam("b_nodes", expanding=True)))
+COUNTS = sa.select(node.c.state, node.c.drained, sa.func.count()).group_by(
+    node.c.state, node.c.drained
+)
 NOW = sa.select(db_now())
 SPEND = (
     sa.update(enrolment)
@@ -52,34 +60,6 @@ SAME = (
     .with_for_update()
 )
 
-# The one statement of nearly every heartbeat.
-BEAT = (
-    sa.update(pulse)
-    .where(
-        pulse.c.credential == bindparam("b_credential"),
-        pulse.c.boot == bindparam("b_boot"),
-        pulse.c.seq < bindparam("b_seq"),
-    )
-    .values(beat_at=db_now(), load=bindparam("b_load"), seq=bindparam("b_seq"))
-)
-LAST_BEAT = (
-    sa.select(pulse.c.node, pulse.c.boot, pulse.c.seq)
-    .where(pulse.c.credential == bindparam("b_credential"))
-    .with_for_update()
-)
-REBOOT = (
-    sa.update(pulse)
-    .where(pulse.c.node == bindparam("b_node"))
-    .values(
-        beat_at=db_now(),
-        load=bindparam("b_load"),
-        boot=bindparam("b_boot"),
-        seq=bindparam("b_seq"),
-    )
-)
-PAST = sa.select(old_boot.c.node).where(
-    old_boot.c.node == bindparam("b_node"), old_boot.c.boot == bindparam("b_boot")
-)
 CHECKED = (
     sa.update(pulse)
     .where(pulse.c.node == bindparam("b_node"))
@@ -99,6 +79,16 @@ LEASED = (
         lease.c.state.in_([state.value for state in LeaseState if state.served]),
     )
 )
+
+#: Of a node's beats that report accounts, one in so many is compared with what it should have.
+LOOKED_AT = 8
+
+#: States that operators are told of, in words that go on after the node's name.
+TOLD = {
+    NodeState.READY: "is proven clean and serves",
+    NodeState.LOST: "is lost",
+    NodeState.QUARANTINED: "could not be proven clean and is set aside",
+}
 
 #: In these states a node keeps what it has when its agent joins anew.
 _KEPT = frozenset({NodeState.HELD.value, NodeState.QUARANTINED.value})
@@ -135,13 +125,7 @@ class Fleet:
         }
         until = db_now() + milliseconds(seconds)
         keep = sa.insert(enrolment).values(created_at=db_now(), expires_at=until, **values)
-        over = sa.delete(enrolment).where(enrolment.c.expires_at < db_now() - 86_400_000)
-
-        def body(connection: Connection) -> None:
-            connection.execute(over)
-            connection.execute(keep)
-
-        self._database.write(body)
+        self._database.write(lambda c: c.execute(keep))
 
     def register(self, digest: str, said: Announcement, credential: str) -> tuple[Node, str]:
         """Let an agent join; return its node and the run that cleans it (empty when none).
@@ -170,16 +154,19 @@ class Fleet:
                 connection.execute(sa.insert(node).values(created_at=db_now(), **fresh))
             else:
                 connection.execute(sa.update(node).where(node.c.id == key).values(**values))
-            _new_pulse(connection, key, credential)
+            beats.begin(connection, key, credential)
+            tell_node(connection, "node.joined", key, "joined" if known is None else "joined anew")
             run = "" if keeps else start_clean(connection, key)
             return to_node(connection.execute(NODE, {"b_node": key}).one()), run
 
         return self._database.write(body)
 
-    def beat(self, credential: str, beat: Beat) -> None:
-        """Keep that a node lives.  UnauthorisedError when the credential is not, or no longer, one.
+    def beat(self, credential: str, beat: Beat) -> str:
+        """Keep that a node lives; return the run that cleans it (nearly always empty).
 
-        ReplayError when the beat is a copy of, or older than, one that was seen.
+        A node that serves nobody and reports accounts is cleaned: one beat in a few is looked at.
+        UnauthorisedError when the credential is not, or no longer, one; ReplayError when the beat
+        is a copy of, or older than, one that was seen.
         """
         values = {
             "b_credential": credential,
@@ -188,9 +175,26 @@ class Fleet:
             "b_load": beat.load,
         }
 
+        within = milliseconds(2 * self.policy.interval)
+
+        def body(connection: Connection) -> str:
+            beats.keep(connection, values)
+            if not beat.accounts or beat.seq % LOOKED_AT:
+                return ""
+            found = beats.leftover(connection, credential, beat.accounts, within)
+            return _clean(connection, found, [NodeState.READY]) or "" if found else ""
+
+        return self._database.write(body)
+
+    def checked_all(self, found: Mapping[str, bool]) -> None:
+        """Keep what came of many checks over SSH: the nodes, and whether each answered."""
+        well = [{"b_node": key} for key, answered in sorted(found.items()) if answered]
+        ill = [{"b_node": key} for key, answered in sorted(found.items()) if not answered]
+
         def body(connection: Connection) -> None:
-            if connection.execute(BEAT, values).rowcount == 0:
-                _first_of_boot(connection, values)
+            for statement, nodes in ((CHECKED, well), (UNCHECKED, ill)):
+                if nodes:
+                    connection.execute(statement, nodes)
 
         self._database.write(body)
 
@@ -208,12 +212,24 @@ class Fleet:
         self, *, states: Collection[NodeState] = (), ids: Collection[str] | None = None
     ) -> builtins.list[Node]:
         """List nodes by name: all, those in some states, or those with these ids."""
-        wanted = NODES.order_by(node.c.name, node.c.id)
+        if ids is not None and len(ids) == 1 and not states:
+            found = self.get(next(iter(ids)))  # nearly every lease has one
+            return [] if found is None else [found]
+        wanted = BY_NAME if ids is None else THESE
         if states:
             wanted = wanted.where(node.c.state.in_([state.value for state in states]))
-        if ids is not None:
-            wanted = wanted.where(node.c.id.in_(sorted(ids)))
-        return [to_node(row) for row in self._database.read(lambda c: c.execute(wanted).all())]
+        values = {} if ids is None else {"b_nodes": sorted(ids)}
+        rows = self._database.read(lambda c: c.execute(wanted, values).all())
+        return [to_node(row) for row in rows]
+
+    def counts(self) -> tuple[Counter[NodeState], int]:
+        """Count the nodes in each state, and those that are drained."""
+        states: Counter[NodeState] = Counter()
+        drained = 0
+        for state, off, count in self._database.read(lambda c: c.execute(COUNTS).all()):
+            states[NodeState(state)] += count
+            drained += count if off else 0
+        return states, drained
 
     def known(self, credential: str) -> Node | None:
         """Return the node whose credential this is, or None."""
@@ -228,8 +244,19 @@ class Fleet:
 
     def drain(self, node_id: str, *, on: bool) -> bool:
         """Let a node serve no more leases, or again; False when there is none."""
+        its = sa.select(node.c.drained).where(node.c.id == node_id).with_for_update()
         change = sa.update(node).where(node.c.id == node_id).values(drained=on)
-        return self._database.write(lambda c: c.execute(change).rowcount) > 0
+
+        def body(connection: Connection) -> bool:
+            found = connection.execute(its).one_or_none()
+            if found is None:
+                return False
+            connection.execute(change)
+            if on and not found.drained:
+                tell_node(connection, "node.drained", node_id, "takes no more leases")
+            return True
+
+        return self._database.write(body)
 
     def move(
         self, node_id: str, to: NodeState, *, of: Collection[NodeState], reason: str = ""
@@ -246,7 +273,12 @@ class Fleet:
             keeps = to is NodeState.LOST and _needed(connection, node_id)
             forgets = {} if keeps else {"lease": None}
             change = sa.update(node).where(*its).values(**values, **forgets)
-            return connection.execute(change).rowcount > 0
+            if connection.execute(change).rowcount == 0:
+                return False
+            if to in TOLD:
+                text = f"{TOLD[to]}: {reason}" if reason else TOLD[to]
+                tell_node(connection, f"node.{to.value}", node_id, text)
+            return True
 
         return self._database.write(body)
 
@@ -255,15 +287,9 @@ class Fleet:
 
         None also while a lease has the node: it is moved to another, or ended, before.
         """
-        its = (node.c.id == node_id, node.c.state.in_([state.value for state in of]))
-        cleaning = {"state": NodeState.CLEANING.value, "lease": None, "reason": ""}
 
         def body(connection: Connection) -> str | None:
-            if _needed(connection, node_id):
-                return None
-            if connection.execute(sa.update(node).where(*its).values(**cleaning)).rowcount == 0:
-                return None
-            return start_clean(connection, node_id)
+            return None if _needed(connection, node_id) else _clean(connection, node_id, of)
 
         return self._database.write(body)
 
@@ -280,6 +306,12 @@ class Fleet:
 
         return self._database.write(body)
 
+    def prune(self, older_than: float) -> int:
+        """Forget enrolments that were over so many seconds ago; return how many."""
+        old = enrolment.c.expires_at < db_now() - milliseconds(older_than)
+        forget = sa.delete(enrolment).where(old)
+        return self._database.write(lambda c: c.execute(forget).rowcount)
+
 
 def start_clean(connection: Connection, node_id: str) -> str:
     """Add, within a transaction, the run that proves a node clean; return its id."""
@@ -289,8 +321,16 @@ def start_clean(connection: Connection, node_id: str) -> str:
         subject=node_id,
         input={"node": node_id},
     )
-    add(connection, [run], owner="", lease=0.0, by=None)
+    add_new(connection, run)
     return run.id
+
+
+def _clean(connection: Connection, node_id: str, of: Collection[NodeState]) -> str | None:
+    its = (node.c.id == node_id, node.c.state.in_([state.value for state in of]))
+    cleaning = {"state": NodeState.CLEANING.value, "lease": None, "reason": ""}
+    if connection.execute(sa.update(node).where(*its).values(**cleaning)).rowcount == 0:
+        return None
+    return start_clean(connection, node_id)
 
 
 def _needed(connection: Connection, node_id: str) -> bool:
@@ -314,33 +354,3 @@ def _described(said: Announcement, terms: Any) -> dict[str, Any]:
         "tunnel_key": said.tunnel_key,
         "agent": fitting(said.agent_version),
     }
-
-
-def _new_pulse(connection: Connection, node_id: str, credential: str) -> None:
-    values = {"credential": credential, "boot": "", "seq": 0, "load": 0.0, "failures": 0}
-    times = {"beat_at": db_now(), "checked_at": 0}
-    # Copies of earlier beats carry the earlier credential.
-    connection.execute(sa.delete(old_boot).where(old_boot.c.node == node_id))
-    renew = sa.update(pulse).where(pulse.c.node == node_id).values(**values, **times)
-    if connection.execute(renew).rowcount == 0:
-        connection.execute(sa.insert(pulse).values(node=node_id, **values, **times))
-
-
-def _first_of_boot(connection: Connection, values: Mapping[str, Any]) -> None:
-    last = connection.execute(LAST_BEAT, {"b_credential": values["b_credential"]}).one_or_none()
-    if last is None:
-        raise UnauthorisedError(
-            "this node's credential is not known, or another has taken its place",
-            hint="enrol the machine again",
-        )
-    its = {"b_node": last.node, "b_boot": values["b_boot"]}
-    if last.boot == values["b_boot"] or connection.execute(PAST, its).first() is not None:
-        raise ReplayError(
-            f"heartbeat {values['b_seq']} of node {last.node} was seen before",
-            hint="see whether two machines share one identity",
-        )
-    if last.boot:
-        ended = sa.insert(old_boot).values(ended_at=db_now())
-        connection.execute(ended, {"node": last.node, "boot": last.boot})
-    beat = {key: values[key] for key in ("b_boot", "b_seq", "b_load")}
-    connection.execute(REBOOT, {"b_node": last.node, **beat})

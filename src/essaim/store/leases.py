@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import dataclass
+import time
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 from sqlalchemy import bindparam
 
-from essaim.model.errors import RejectedError
+from essaim.model.errors import ConflictError, RejectedError
 from essaim.model.fleet import Lease, LeaseState, NodeState
 from essaim.plan.health import Policy
 from essaim.plan.queue import allot, line_up, overtakes
 from essaim.plan.quota import longer, refusal
 from essaim.store import renting
 from essaim.store.database import Database, db_now
+from essaim.store.events import tell, tell_lease
 from essaim.store.fleet import NODES, NOW
+from essaim.store.lookups import SERVED, LeaseLookups, free_nodes, held_by_person
 from essaim.store.quotas import owner, owner_of, within
-from essaim.store.rows import milliseconds, to_lease, to_node
+from essaim.store.rows import to_lease, to_node
 from essaim.store.schema import lease, node, slot
 
 if TYPE_CHECKING:
@@ -43,8 +45,6 @@ BATCH = 16
 #: A newcomer is compared with so many of those who wait; behind more there is only the queue.
 RIVALS = 200
 
-_OPEN = lease.c.ended_at.is_(None)
-_SERVED = lease.c.state.in_([state.value for state in LeaseState if state.served])
 # A lost node that no lease needs any more may be cleaned when it returns.
 LET_GO = (
     sa.update(node)
@@ -52,43 +52,37 @@ LET_GO = (
     .values(lease=None)
 )
 
+#: How each state is told.
+KINDS = {state: f"lease.{state.value}" for state in LeaseState} | {
+    LeaseState.MIGRATING: "lease.moving"
+}
+TEXTS = {
+    LeaseState.ACTIVE: "its machines can be used",
+    LeaseState.ENDED: "it has ended",
+}
+
 ASKED = sa.select(lease).where(
     lease.c.person == bindparam("b_person"), lease.c.request == bindparam("b_request")
 )
 LOCK_QUEUE = sa.select(slot.c.name).where(slot.c.name == QUEUE).with_for_update()
 SOME_QUEUED = sa.select(lease.c.id).where(lease.c.state == LeaseState.QUEUED.value).limit(1)
-HELD = (
-    sa.select(lease.c.person, sa.func.sum(lease.c.machines))
-    .where(_OPEN, lease.c.state != LeaseState.QUEUED.value)
-    .group_by(lease.c.person)
-)
-BUSY = sa.select(lease).where(_OPEN, lease.c.state != LeaseState.QUEUED.value)
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """Everybody who waits, in the order in which they will be served, and what there is."""
-
-    leases: Sequence[Lease]
-    busy: Sequence[Lease]
-    free: int
-    now: int
-
-
-class Leases:
+class Leases(LeaseLookups):
     """Keeps leases.  A node is given to one of them at a time, whoever asks at the same moment."""
 
     def __init__(self, database: Database, policy: Policy | None = None) -> None:
-        self._database = database
-        self._fresh = (policy or Policy()).fresh
+        super().__init__(database, policy)
         self._queue_made = False
 
     def rent(self, user_id: str, wish: Wish, public_key: str, *, request: str = "") -> Lease:
         """Grant a wish now with its run started, or queue it: all in one transaction.
 
-        The same `request` of the same person is the same lease.  QuotaError when it is more than
-        they may have; UnauthorisedError when they are disabled.
+        The same `request` of the same person is the same lease; ConflictError when it was for
+        something else.  QuotaError when it is more than they may have; UnauthorisedError when
+        they are disabled.
         """
+        self._short_enough(wish)
 
         def body(connection: Connection) -> Lease:
             user, now = owner(connection, user_id)
@@ -96,7 +90,7 @@ class Leases:
                 asked = {"b_person": user.id, "b_request": request}
                 found = connection.execute(ASKED, asked).one_or_none()
                 if found is not None:
-                    return to_lease(found)
+                    return _the_same(to_lease(found), wish, public_key)
             within(connection, user, now, lambda quota, used: refusal(wish, quota, used))
             nodes = renting.choose(connection, wish, now, self._fresh)
             if nodes is not None and _overtakes(connection, wish, nodes):
@@ -129,8 +123,8 @@ class Leases:
             connection.execute(LOCK_QUEUE).one()
             now = connection.execute(NOW).scalar_one()
             queued = [to_lease(row) for row in connection.execute(renting.QUEUED)]
-            line = line_up(queued, _held(connection))
-            free = [to_node(row) for row in connection.execute(_free(now, self._fresh))]
+            line = line_up(queued, held_by_person(connection))
+            free = [to_node(row) for row in connection.execute(free_nodes(now, self._fresh))]
             able = renting.Able(connection)
             granted: builtins.list[Lease] = []
             for waiting, nodes in allot(line, free, now, self._fresh, able)[:BATCH]:
@@ -149,47 +143,13 @@ class Leases:
         if connection.execute(SOME_QUEUED).first() is None:
             return False
         now = connection.execute(NOW).scalar_one()
-        return connection.execute(_free(now, self._fresh).limit(1)).first() is not None
-
-    def line(self) -> Line:
-        """Return who waits, in order, and what their waiting depends on."""
-
-        def body(connection: Connection) -> Line:
-            now = connection.execute(NOW).scalar_one()
-            queued = [to_lease(row) for row in connection.execute(renting.QUEUED)]
-            busy = [to_lease(row) for row in connection.execute(BUSY)] if queued else []
-            held = _held(connection) if queued else {}
-            free = len(connection.execute(_free(now, self._fresh)).all()) if queued else 0
-            return Line(line_up(queued, held), busy, free, now)
-
-        return self._database.read(body)
-
-    def get(self, lease_id: str) -> Lease | None:
-        """Return the lease, or None."""
-        wanted = {"b_lease": lease_id}
-        row = self._database.read(lambda c: c.execute(renting.LEASE, wanted).one_or_none())
-        return None if row is None else to_lease(row)
-
-    def list(
-        self,
-        *,
-        user: str | None = None,
-        states: Collection[LeaseState] = (),
-        limit: int = 1000,
-    ) -> builtins.list[Lease]:
-        """List leases, the newest first: all, a person's, or those in some states."""
-        wanted = sa.select(lease).order_by(lease.c.asked_at.desc(), lease.c.id).limit(limit)
-        if user is not None:
-            wanted = wanted.where(lease.c.person == user)
-        if states:
-            wanted = wanted.where(lease.c.state.in_([state.value for state in states]))
-        return self._rows(wanted)
+        return connection.execute(free_nodes(now, self._fresh).limit(1)).first() is not None
 
     def extend(self, lease_id: str, seconds: int) -> Lease:
         """Let a lease last longer.
 
-        QuotaError when that is more than its owner may have; RejectedError when it has not begun
-        or is ending.
+        QuotaError when that is more than its owner may have; RejectedError when it has not begun,
+        is ending, or would last longer than any may.
         """
 
         def body(connection: Connection) -> Lease:
@@ -203,8 +163,34 @@ class Leases:
                 )
             hours = found.wish.count * seconds / 3600
             within(connection, user, now, lambda quota, used: longer(hours, quota, used))
-            until = {"expires_at": found.expires_at + seconds * 1000, "warned_at": None}
-            return _change(connection, lease_id, until)
+            until = found.expires_at + seconds * 1000
+            self._within_limit(found, until)
+            _renew(connection, lease_id, user.name)
+            return _change(connection, lease_id, {"expires_at": until, "warned_at": None})
+
+        return self._database.write(body)
+
+    def hold(self, lease_id: str) -> Lease:
+        """Keep the machines of an active lease as long as its wish says, for its owner to look at.
+
+        One that is held already, is not active, or did not wish for it stays as it is.  QuotaError
+        when that is more than its owner may have.
+        """
+
+        def body(connection: Connection) -> Lease:
+            user, now = owner(connection, owner_of(connection, lease_id))
+            found = renting.locked_lease(connection, lease_id)
+            held = found.held_at is not None or not found.wish.hold
+            if held or found.state is not LeaseState.ACTIVE or found.expires_at is None:
+                return found
+            until = min(now + found.wish.hold * 1000, self._last_end(found))
+            hours = found.wish.count * (until - found.expires_at) / 3_600_000
+            if hours > 0:
+                within(connection, user, now, lambda quota, used: longer(hours, quota, used))
+            tell_lease(connection, "lease.held", lease_id, f"it failed; kept until {_date(until)}")
+            values = {"expires_at": until, "held_at": now, "warned_at": None}
+            _renew(connection, lease_id, user.name)
+            return _change(connection, lease_id, values)
 
         return self._database.write(body)
 
@@ -217,12 +203,14 @@ class Leases:
         def body(connection: Connection) -> Lease:
             found = renting.locked_lease(connection, lease_id)
             if found.state is LeaseState.QUEUED:
+                tell_lease(connection, "lease.ended", lease_id, reason)
                 return _change(connection, lease_id, _over(LeaseState.ENDED, reason))
             if not found.state.served:
                 return found
             run = f"release-{lease_id}-{secrets.token_hex(3)}"
             renting.start_run(connection, "release", lease_id, run, who)
             values = {"state": LeaseState.ENDING.value, "run": run, "reason": reason}
+            tell_lease(connection, "lease.ending", lease_id, reason)
             return _change(connection, lease_id, values)
 
         return self._database.write(body)
@@ -244,6 +232,7 @@ class Leases:
                 return False
             if not to.open:
                 connection.execute(LET_GO, {"b_lease": lease_id})
+            tell_lease(connection, KINDS[to], lease_id, reason or TEXTS.get(to, ""))
             return True
 
         return self._database.write(body)
@@ -263,6 +252,7 @@ class Leases:
             run = f"migrate-{lease_id}-{secrets.token_hex(3)}"
             renting.start_run(connection, "migrate", lease_id, run, who, node=node_id)
             values = {"state": LeaseState.MIGRATING.value, "run": run, "reason": reason}
+            tell_lease(connection, "lease.moving", lease_id, reason)
             _change(connection, lease_id, values)
             return run
 
@@ -302,6 +292,15 @@ class Leases:
         def body(connection: Connection) -> Lease:
             found = renting.locked_lease(connection, lease_id)
             nodes = [new if each == old else each for each in found.nodes]
+            if old in found.nodes:
+                tell(
+                    connection,
+                    "lease.moved",
+                    "it is on another machine, at the same address",
+                    lease=lease_id,
+                    node=new,
+                    user=found.user,
+                )
             connection.execute(LET_GO.where(node.c.id == old), {"b_lease": lease_id})
             return _change(connection, lease_id, {"nodes": json.dumps(nodes)})
 
@@ -310,53 +309,54 @@ class Leases:
     def give_up_waiting(self, user_id: str) -> int:
         """End all that a person waits for; return how many."""
         its = (lease.c.person == user_id, lease.c.state == LeaseState.QUEUED.value)
-        over = _over(LeaseState.ENDED, "its owner was disabled")
-        change = sa.update(lease).where(*its).values(**over)
-        return self._database.write(lambda c: c.execute(change).rowcount)
+        waiting = sa.select(lease.c.id).where(*its).order_by(lease.c.id).with_for_update()
+        reason = "its owner was disabled"
 
-    def expired(self, limit: int = 100) -> builtins.list[Lease]:
-        """List leases whose time is over and that nobody is ending yet, the oldest first."""
-        wanted = sa.select(lease).where(_SERVED, lease.c.expires_at <= db_now())
-        return self._rows(wanted.order_by(lease.c.expires_at).limit(limit))
+        def body(connection: Connection) -> int:
+            keys = connection.execute(waiting).scalars().all()
+            for key in keys:
+                _change(connection, key, _over(LeaseState.ENDED, reason))
+                tell_lease(connection, "lease.ended", key, reason)
+            return len(keys)
 
-    def warnable(self, before: float, limit: int = 100) -> builtins.list[Lease]:
-        """List leases that end within so many seconds and whose owners were not yet told."""
-        soon = lease.c.expires_at <= db_now() + milliseconds(before)
-        wanted = sa.select(lease).where(_SERVED, soon, lease.c.warned_at.is_(None))
-        return self._rows(wanted.order_by(lease.c.expires_at).limit(limit))
+        return self._database.write(body)
 
     def warned(self, lease_id: str) -> bool:
         """Keep that its owner was told of its end; True for the one of many who is to tell."""
-        its = (lease.c.id == lease_id, lease.c.warned_at.is_(None), _SERVED)
+        its = (lease.c.id == lease_id, lease.c.warned_at.is_(None), SERVED)
         change = sa.update(lease).where(*its).values(warned_at=db_now())
         return self._database.write(lambda c: c.execute(change).rowcount) > 0
 
-    def stranded(self, limit: int = 100) -> builtins.list[tuple[Lease, str]]:
-        """List leases that are served by a lost node and are not yet being moved, with the node."""
-        states = [LeaseState.GRANTED.value, LeaseState.ACTIVE.value]
-        wanted = (
-            sa.select(lease, node.c.id.label("lost"))
-            .join(node, node.c.lease == lease.c.id)
-            .where(node.c.state == NodeState.LOST.value, lease.c.state.in_(states))
-            .order_by(lease.c.id, node.c.id)
-            .limit(limit)
+    def _short_enough(self, wish: Wish) -> None:
+        if wish.seconds > self._policy.longest:
+            raise RejectedError(
+                f"a lease lasts at most {self._policy.longest / 3600:g} hours here",
+                hint="ask for less",
+            )
+
+    def _within_limit(self, found: Lease, until: int) -> None:
+        last = self._last_end(found)
+        if until > last:
+            raise RejectedError(
+                f"lease {found.id} ends on {_date(last)} at the latest",
+                hint="extend it by less, or rent again then",
+            )
+
+    def _last_end(self, found: Lease) -> int:
+        return (found.granted_at or found.asked_at) + round(self._policy.longest * 1000)
+
+
+def _the_same(found: Lease, wish: Wish, public_key: str) -> Lease:
+    if (found.wish, found.public_key) != (wish, public_key):
+        raise ConflictError(
+            f"this idempotency key was used for lease {found.id}, which asked for something else",
+            hint="use another key for another wish",
         )
-        rows = self._database.read(lambda c: c.execute(wanted).all())
-        found = [(to_lease(row), row.lost) for row in rows]
-        return [(each, lost) for each, lost in found if lost in each.nodes]
+    return found
 
-    def next_end(self) -> int | None:
-        """Return when the next lease ends, or None."""
-        wanted = sa.select(sa.func.min(lease.c.expires_at)).where(_SERVED)
-        return self._database.read(lambda c: c.execute(wanted).scalar())
 
-    def prune(self, older_than: float) -> int:
-        """Forget leases that ended more than so many seconds ago; return how many."""
-        old = sa.delete(lease).where(lease.c.ended_at < db_now() - milliseconds(older_than))
-        return self._database.write(lambda c: c.execute(old).rowcount)
-
-    def _rows(self, wanted: sa.Select[Any]) -> builtins.list[Lease]:
-        return [to_lease(row) for row in self._database.read(lambda c: c.execute(wanted).all())]
+def _date(milliseconds: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(milliseconds / 1000))
 
 
 def _overtakes(connection: Connection, wish: Wish, nodes: Sequence[Node]) -> bool:
@@ -364,12 +364,10 @@ def _overtakes(connection: Connection, wish: Wish, nodes: Sequence[Node]) -> boo
     return len(rows) == RIVALS or overtakes(wish, nodes, map(to_lease, rows))
 
 
-def _held(connection: Connection) -> dict[str, int]:
-    return {user: int(machines) for user, machines in connection.execute(HELD).all()}
-
-
-def _free(now: int, fresh: float) -> sa.Select[Any]:
-    return renting.free(now - round(fresh * 1000))
+def _renew(connection: Connection, lease_id: str, who: str) -> None:
+    """Have its machines told, which end its accounts by themselves."""
+    run = f"renew-{lease_id}-{secrets.token_hex(3)}"
+    renting.start_run(connection, "renew", lease_id, run, who)
 
 
 def _over(state: LeaseState, reason: str) -> dict[str, Any]:

@@ -15,13 +15,14 @@ import sqlalchemy as sa
 from sqlalchemy import bindparam
 
 from essaim.model.errors import RejectedError, TakenError, UnknownError
-from essaim.model.fleet import Quota, Role, User
+from essaim.model.fleet import Project, Quota, Role, User
 from essaim.store.database import Database, db_now
-from essaim.store.rows import milliseconds, to_user
+from essaim.store.rows import milliseconds, to_project, to_user
 from essaim.store.schema import person, project, refresh, session
 from essaim.store.settings import Settings
 
 if TYPE_CHECKING:
+    import builtins
     from collections.abc import Mapping
 
     from sqlalchemy.engine import Connection
@@ -52,6 +53,10 @@ ADMINS = (
     .where(person.c.role == Role.ADMIN.value, person.c.disabled.is_(sa.false()))
     .with_for_update()
 )
+
+
+#: What a project has whose limit for it nobody named: more than there is.
+UNLIMITED = {"machines": 1_000_000, "hours": 1e9}
 
 
 class Rotation(enum.Enum):
@@ -208,26 +213,34 @@ class People:
         """End a session.  Nothing when it is over."""
         self._database.write(lambda c: c.execute(REVOKE.where(session.c.id == session_id)))
 
-    def put_project(self, name: str, quota: Quota) -> None:
-        """Limit what the people of a project may have together."""
-        values = {"machines": quota.machines, "hours": quota.hours}
+    def projects(self) -> builtins.list[Project]:
+        """List the projects that have a limit of their own, by name."""
+        wanted = sa.select(project).order_by(project.c.name)
+        return [to_project(row) for row in self._database.read(lambda c: c.execute(wanted).all())]
 
-        def body(connection: Connection) -> None:
-            its = sa.update(project).where(project.c.name == name).values(**values)
-            if connection.execute(its).rowcount == 0:
-                connection.execute(sa.insert(project).values(name=name, **values))
+    def put_project(self, name: str, values: Mapping[str, Any]) -> Project:
+        """Limit what the people of a project may have together; what is not named stays.
 
-        self._database.write(body)
+        A project that had no limits gets only those named.
+        """
+        its = project.c.name == name
+        old = self._database.insert_missing(project).values(name=name, **UNLIMITED)
+
+        def body(connection: Connection) -> Project:
+            connection.execute(old)
+            if values:
+                connection.execute(sa.update(project).where(its).values(**values))
+            return to_project(connection.execute(sa.select(project).where(its)).one())
+
+        return self._database.write(body)
 
     def prune(self, older_than: float) -> int:
         """Forget sessions that were over so many seconds ago; return how many."""
         over = session.c.expires_at < db_now() - milliseconds(older_than)
+        theirs = refresh.c.session.in_(sa.select(session.c.id).where(over))
 
-        def body(connection: Connection) -> int:
-            keys = connection.execute(sa.select(session.c.id).where(over).limit(1000)).scalars()
-            its = keys.all()
-            connection.execute(sa.delete(refresh).where(refresh.c.session.in_(its)))
-            connection.execute(sa.delete(session).where(session.c.id.in_(its)))
-            return len(its)
+        def tokens(connection: Connection) -> None:
+            connection.execute(sa.delete(refresh).where(theirs))
 
-        return self._database.write(body)
+        self._database.write(tokens)
+        return self._database.delete(session, over)

@@ -5,7 +5,19 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from essaim.model.fleet import Lease, LeaseState, Node, NodeState, Quota, Role, User, Wish
+from essaim.model.fleet import (
+    Event,
+    Lease,
+    LeaseState,
+    Node,
+    NodeState,
+    Project,
+    Quota,
+    Role,
+    User,
+    Visit,
+    Wish,
+)
 from essaim.model.runs import Run, RunState, StepRecord, StepState
 
 if TYPE_CHECKING:
@@ -59,6 +71,11 @@ def to_user(row: Row[Any]) -> User:
     )
 
 
+def to_project(row: Row[Any]) -> Project:
+    """Make a value of a row of `project`."""
+    return Project(name=row.name, quota=Quota(machines=row.machines, hours=row.hours))
+
+
 def to_node(row: Row[Any]) -> Node:
     """Make a value of a row of `node` joined with its `pulse`."""
     return Node(
@@ -97,6 +114,8 @@ def to_lease(row: Row[Any]) -> Lease:
             site=row.site,
             seconds=row.seconds,
             priority=row.priority,
+            home=bool(row.home),
+            hold=row.hold,
         ),
         public_key=row.public_key,
         state=LeaseState(row.state),
@@ -106,6 +125,7 @@ def to_lease(row: Row[Any]) -> Lease:
         asked_at=row.asked_at,
         granted_at=row.granted_at,
         expires_at=row.expires_at,
+        held_at=row.held_at,
         ended_at=row.ended_at,
         reason=row.reason,
     )
@@ -125,6 +145,8 @@ def from_lease(made: Lease) -> dict[str, Any]:
         "site": wish.site,
         "seconds": wish.seconds,
         "priority": wish.priority,
+        "home": wish.home,
+        "hold": wish.hold,
         "public_key": made.public_key,
         "state": made.state.value,
         "nodes": json.dumps(made.nodes),
@@ -133,8 +155,40 @@ def from_lease(made: Lease) -> dict[str, Any]:
         "asked_at": made.asked_at,
         "granted_at": made.granted_at,
         "expires_at": made.expires_at,
+        "held_at": made.held_at,
         "ended_at": made.ended_at,
     }
+
+
+def to_event(row: Row[Any]) -> Event:
+    """Make a value of a row of `event` that has its place."""
+    return Event(
+        id=row.place,
+        at=row.at,
+        kind=row.kind,
+        text=row.body,
+        lease=row.lease,
+        node=row.node,
+        user=row.person,
+        urgent=bool(row.urgent),
+    )
+
+
+def to_visit(row: Row[Any]) -> Visit:
+    """Make a value of a row of `visit`."""
+    return Visit(
+        id=row.id,
+        lease=row.lease,
+        user=row.person,
+        node=row.node,
+        client=row.client,
+        key=row.public_key,
+        opened_at=row.opened_at,
+        closed_at=row.closed_at,
+        bytes_in=row.bytes_in,
+        bytes_out=row.bytes_out,
+        refused=row.refused,
+    )
 
 
 def _labels(text: str) -> dict[str, str]:

@@ -20,6 +20,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    true,
 )
 from sqlalchemy.dialects.mysql import MEDIUMTEXT
 
@@ -324,6 +325,8 @@ lease = Table(
     Column("site", NAME, nullable=False),
     Column("seconds", BigInteger, nullable=False),
     Column("priority", Integer, nullable=False),
+    Column("home", Boolean, nullable=False, server_default=true()),
+    Column("hold", BigInteger, nullable=False, server_default="0"),
     Column("public_key", BODY, nullable=False),
     Column("state", WORD, nullable=False),
     Column("nodes", BODY, nullable=False),
@@ -333,11 +336,54 @@ lease = Table(
     Column("granted_at", BigInteger),
     Column("expires_at", BigInteger),
     Column("warned_at", BigInteger),
+    Column("held_at", BigInteger),
     Column("ended_at", BigInteger),  # set when, and only when, it no longer counts
     Index("lease_request", "person", "request", unique=True),
     Index("lease_person", "person", "ended_at"),
     Index("lease_project", "project", "ended_at"),
     Index("lease_state", "state", "expires_at"),
     Index("lease_asked", "asked_at"),
+    **MARIADB,
+)
+
+# Told in the transaction of what happened.  Numbers of concurrent transactions become visible in
+# any order, so who reads gives each event its `place` first, one after the other: `id` is how they
+# were written, `place` how they are read, and behind a place nothing ever appears.
+event = Table(
+    "event",
+    metadata,
+    Column("id", SERIAL, primary_key=True, autoincrement=True),
+    Column("place", BigInteger),
+    Column("at", BigInteger, nullable=False),
+    Column("kind", NAME, nullable=False),
+    Column("body", BODY, nullable=False),
+    Column("lease", NAME, nullable=False),
+    Column("node", NAME, nullable=False),
+    Column("person", NAME, nullable=False),
+    Column("urgent", Boolean, nullable=False),
+    Column("once", NAME),
+    Index("event_place", "place", "id"),
+    Index("event_person", "person", "place"),
+    Index("event_once", "once", unique=True),
+    **MARIADB,
+)
+
+visit = Table(
+    "visit",
+    metadata,
+    Column("id", NAME, primary_key=True),
+    Column("lease", NAME, nullable=False),
+    Column("person", NAME, nullable=False),
+    Column("node", NAME, nullable=False),
+    Column("client", NAME, nullable=False),
+    Column("public_key", NAME, nullable=False),
+    Column("opened_at", BigInteger, nullable=False),
+    Column("closed_at", BigInteger),
+    Column("bytes_in", BigInteger, nullable=False),
+    Column("bytes_out", BigInteger, nullable=False),
+    Column("refused", BODY, nullable=False),
+    Index("visit_lease", "lease", "opened_at"),
+    Index("visit_person", "person", "opened_at"),
+    Index("visit_opened", "opened_at"),
     **MARIADB,
 )

@@ -11,12 +11,13 @@ from essaim.model.fleet import Lease, LeaseState, Node, Role, Wish
 from essaim.plan.queue import eta
 
 if TYPE_CHECKING:
-    from essaim.model.fleet import User
+    from essaim.model.fleet import User, Visit
     from essaim.usecases.services import Services
 
 #: No lease is asked for, or made longer, by more than this: a term.
 LONGEST = 180 * 24 * 3600
 SHORTEST = 60
+LONGEST_HOLD = 24 * 3600
 MOST_MACHINES = 10_000
 MOST_CORES = 65_536
 MOST_MEMORY = 2**30
@@ -66,9 +67,15 @@ def extend(services: Services, by: User, lease_id: str, seconds: int) -> Lease:
     return services.leases.extend(lease_id, seconds)
 
 
-def release(services: Services, by: User, lease_id: str) -> Lease:
-    """Give machines back; operators may for others.  Done twice, it is done once."""
-    _mine(services, by, lease_id)
+def release(services: Services, by: User, lease_id: str, *, failed: bool = False) -> Lease:
+    """Give machines back; operators may for others.  Done twice, it is done once.
+
+    When what ran there failed and its wish says so, they are held a while for debugging instead;
+    a second release then gives them back.
+    """
+    found = _mine(services, by, lease_id)
+    if failed and found.wish.hold and found.held_at is None and found.state is LeaseState.ACTIVE:
+        return services.leases.hold(lease_id)
     ending = services.leases.release(lease_id, reason=f"released by {by.name}", who=by.name)
     if ending.run:
         services.courier.wake(ending.run)
@@ -77,23 +84,50 @@ def release(services: Services, by: User, lease_id: str) -> Lease:
 
 def lease(services: Services, by: User, lease_id: str) -> LeaseView:
     """One lease, one's own or, for operators, anybody's."""
-    found = _mine(services, by, lease_id)
+    return view(services, _mine(services, by, lease_id))
+
+
+def view(services: Services, found: Lease) -> LeaseView:
+    """Show a lease with its machines, or its place in the queue."""
     if found.state is LeaseState.QUEUED:
         line = services.leases.line()
         ids = [each.id for each in line.leases]
-        if lease_id in ids:
-            when = eta(line.leases, lease_id, line.busy, line.free, line.now)
-            return LeaseView(found, [], ids.index(lease_id) + 1, when)
-        found = _mine(services, by, lease_id)  # granted in between
+        if found.id in ids:
+            when = eta(line.leases, found.id, line.busy, line.free, line.now)
+            return LeaseView(found, [], ids.index(found.id) + 1, when)
+        found = services.leases.get(found.id) or found  # granted in between
     nodes = {node.id: node for node in services.fleet.list(ids=found.nodes)} if found.nodes else {}
     return LeaseView(found, [nodes[key] for key in found.nodes if key in nodes])
 
 
-def leases(services: Services, by: User, *, all: bool = False) -> list[Lease]:  # noqa: A002 - as asked
-    """List one's leases, the newest first; operators may ask for everybody's."""
+def leases(
+    services: Services,
+    by: User,
+    *,
+    all: bool = False,  # noqa: A002 - as asked
+    after: tuple[int, str] | None = None,
+    limit: int = 1000,
+) -> list[Lease]:
+    """List one's leases, the newest first; operators may ask for everybody's.
+
+    At most so many, after the lease with this `asked_at` and id.
+    """
     if all and by.role is Role.MEMBER:
         raise ForbiddenError("only operators may see everybody's leases")
-    return services.leases.list(user=None if all else by.id)
+    return services.leases.list(user=None if all else by.id, after=after, limit=limit)
+
+
+def visits(
+    services: Services,
+    by: User,
+    lease_id: str,
+    *,
+    after: tuple[int, str] | None = None,
+    limit: int = 200,
+) -> list[Visit]:
+    """List who came through the gateway to a lease of one's own, the newest first."""
+    _mine(services, by, lease_id)
+    return services.visits.list(lease=lease_id, after=after, limit=limit)
 
 
 def migrate(services: Services, lease_id: str, node_id: str, reason: str) -> str:
@@ -156,6 +190,7 @@ def _wish(wish: Wish) -> list[Problem]:
         ("cores", wish.cores, 1, MOST_CORES),
         ("memory", wish.memory, 0, MOST_MEMORY),
         ("seconds", wish.seconds, SHORTEST, LONGEST),
+        ("hold", wish.hold, 0, LONGEST_HOLD),
         ("priority", wish.priority, -PRIORITIES, PRIORITIES),
     ]
     problems = [

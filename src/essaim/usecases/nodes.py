@@ -103,10 +103,15 @@ def register(services: Services, token: str, announcement: Announcement) -> Regi
 
 
 def heartbeat(services: Services, credential: str, beat: Beat) -> None:
-    """Keep that a machine lives.  UnauthorisedError; RejectedError when the beat is a copy."""
+    """Keep that a machine lives, and have it cleaned when it has accounts it should not have.
+
+    UnauthorisedError; RejectedError when the beat is a copy.
+    """
     if not 0 <= beat.seq < BIG or not 0 <= beat.load < BIG or not _line(beat.boot_id):
         _refuse([Problem("a heartbeat has a boot, a number that grows, and a load")])
-    services.fleet.beat(digest(credential), beat)
+    run = services.fleet.beat(digest(credential), beat)
+    if run:
+        services.courier.wake(run)
 
 
 def nodes(services: Services, by: User) -> list[Node]:

@@ -15,7 +15,7 @@ from essaim.model.errors import (
     UnauthorisedError,
     WeakError,
 )
-from essaim.model.fleet import Quota, Role, User
+from essaim.model.fleet import Project, Quota, Role, User
 from essaim.store.people import Rotation
 from essaim.usecases.credentials import (
     ACCESS_SECONDS,
@@ -154,16 +154,36 @@ def change_user(
     return user
 
 
+def whoami(session: Session) -> User:
+    """Who is asking, as they are now."""
+    return session.user
+
+
+def projects(services: Services, by: User) -> list[Project]:
+    """List the projects that have limits of their own, for operators and administrators."""
+    if by.role is Role.MEMBER:
+        raise ForbiddenError("only operators may see projects")
+    return services.people.projects()
+
+
 def change_project(
-    services: Services, by: User, name: str, *, machines: int, hours: float
-) -> Quota:
-    """Limit what the people of a project may have together, for administrators."""
+    services: Services,
+    by: User,
+    name: str,
+    *,
+    machines: int | None = None,
+    hours: float | None = None,
+) -> Project:
+    """Limit what the people of a project may have together, for administrators.
+
+    What is None stays; a project that had no limits gets only those named.
+    """
     if by.role is not Role.ADMIN:
         raise ForbiddenError("only administrators may change projects")
     _check_change(name, machines, hours)
-    quota = Quota(machines=machines, hours=hours)
-    services.people.put_project(name, quota)
-    return quota
+    given = {"machines": machines, "hours": hours}
+    values = {key: value for key, value in given.items() if value is not None}
+    return services.people.put_project(name, values)
 
 
 def first_admin(services: Services) -> str | None:

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from essaim.model.errors import UnknownError
+from essaim.model.fleet import Role
 from essaim.model.runs import Run, StepRecord
 
 if TYPE_CHECKING:
+    from essaim.model.fleet import User
     from essaim.model.runs import CommandLog
     from essaim.usecases.services import Services
 
@@ -33,6 +35,18 @@ def show(services: Services, run_id: str) -> RunDetail:
     run = _get(services, run_id)
     journal = services.journal
     return RunDetail(run, journal.steps(run.id), journal.children(run.id))
+
+
+def work(services: Services, by: User, run_id: str) -> RunDetail:
+    """One run in full, for operators; others see the work on their own leases."""
+    found = services.journal.get(run_id)
+    if found is not None and by.role is Role.MEMBER:
+        lease = services.leases.get(str(found.input.get("lease", "")))
+        found = found if lease is not None and lease.user == by.id else None
+    if found is None:
+        # The same sentence for what is not there and for what is another's.
+        raise UnknownError(f"no run {run_id}", hint="see `run` of your leases")
+    return RunDetail(found, services.journal.steps(found.id), services.journal.children(found.id))
 
 
 def resume(services: Services, run_id: str) -> Run:

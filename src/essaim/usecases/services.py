@@ -15,11 +15,14 @@ if TYPE_CHECKING:
     from essaim.model.stacks import Site
     from essaim.remote.keyring import Keyring
     from essaim.remote.ssh import Remote
+    from essaim.store.events import Events
     from essaim.store.fleet import Fleet
     from essaim.store.leases import Leases
     from essaim.store.logs import CommandLogs
     from essaim.store.people import People
     from essaim.store.stacks import Stacks
+    from essaim.store.turns import Turns
+    from essaim.store.visits import Visits
     from essaim.workflows.lending import Lending
 
 
@@ -53,6 +56,18 @@ class Services(Protocol):
     @property
     def leases(self) -> Leases:
         """Leases and the queue."""
+
+    @property
+    def events(self) -> Events:
+        """What happened."""
+
+    @property
+    def visits(self) -> Visits:
+        """Who came through the gateway."""
+
+    @property
+    def turns(self) -> Turns:
+        """Whose turn it is, of the processes of one control plane."""
 
     @property
     def keyring(self) -> Keyring:

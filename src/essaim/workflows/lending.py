@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from essaim.model.errors import StuckError
 from essaim.model.names import MachineName
@@ -21,11 +21,21 @@ if TYPE_CHECKING:
     from essaim.remote.accounts import NativeAccounts, Proof
     from essaim.remote.keyring import Keyring
     from essaim.remote.ssh import Remote
+    from essaim.store.events import Events
     from essaim.store.fleet import Fleet
+    from essaim.store.homes import Homes
     from essaim.store.leases import Leases
+
+_T = TypeVar("_T")
 
 #: What an account on a rented machine may use.
 LIMITS = {"processes": 512, "open_files": 4096}
+#: Machines of one lease that are worked on at the same time.
+WIDTH = 16
+#: The most that is copied of a home.
+MOST_MIB = 64
+#: Seconds a copy of a home may take.
+COPY_WITHIN = 600.0
 
 
 class Accounts(Protocol):
@@ -56,16 +66,18 @@ class Lending:
         *,
         fleet: Fleet,
         leases: Leases,
+        events: Events,
         accounts: Accounts,
         helper: NativeAccounts,
         journal: Journal,
         remote: Remote,
         keyring: Keyring,
-        homes: Path,
+        homes: Homes,
         dial: Callable[[str], socket.socket] | None = None,
     ) -> None:
         self.fleet = fleet
         self.leases = leases
+        self.events = events
         self.accounts = accounts
         self.helper = helper
         self.journal = journal
@@ -73,6 +85,10 @@ class Lending:
         self.keyring = keyring
         self.homes = homes
         self.dial = dial  #: through a node's own connection, when there is a gateway here
+
+    def reaches(self, node: Node) -> bool:
+        """Whether this process can reach it at all: some need the gateway they connect to."""
+        return not node.tunnel or self.dial is not None
 
     def target(self, node: Node) -> Target:
         """How to reach a node as its service account."""
@@ -86,9 +102,16 @@ class Lending:
             dial=dial,
         )
 
-    def home(self, lease: Lease, node_id: str) -> Path:
-        """Where the last copy of a lease's home on a node is kept."""
-        return self.homes / lease.id / f"{lease.nodes.index(node_id)}.tar.gz"
+    def copy_home(
+        self, lease: Lease, node: Node, *, most_mib: int = MOST_MIB, within: float = COPY_WITHIN
+    ) -> None:
+        """Copy what changed in a lease's home on one of its nodes since the last copy."""
+        place = lease.nodes.index(node.id)
+        since = self.homes.since(lease.id, place, node.id)
+        data = self.helper.save(
+            self.target(node), lease.account, most_mib, since=since, within=within
+        )
+        self.homes.add(lease.id, place, node.id, data, full=not since)
 
 
 def lending(context: Context) -> Lending:
@@ -105,19 +128,23 @@ def the_lease(context: Context) -> Lease:
     return found
 
 
-def its_nodes(context: Context) -> Iterator[Node]:
-    """The nodes of the lease a run works on."""
-    fleet = lending(context).fleet
-    for key in the_lease(context).nodes:
-        found = fleet.get(key)
-        if found is not None:
-            yield found
+def its_nodes(context: Context, lease: Lease) -> list[Node]:
+    """The nodes a lease has, in its order: those that others have taken since are not its own."""
+    held = {node.id: node for node in lending(context).fleet.list(ids=lease.nodes)}
+    return [held[key] for key in lease.nodes if key in held and held[key].lease == lease.id]
 
 
-def make_account(context: Context, node: Node) -> None:
+def at_once(act: Callable[[Node], _T], nodes: Sequence[Node]) -> list[_T]:
+    """Do it for all nodes at the same time; the first error is raised once all have ended."""
+    if len(nodes) <= 1:
+        return [act(node) for node in nodes]
+    with ThreadPoolExecutor(min(WIDTH, len(nodes))) as threads:
+        return list(threads.map(act, nodes))
+
+
+def make_account(context: Context, lease: Lease, node: Node) -> None:
     """Make the lease's account on a node, for its owner and for the gateway."""
-    its, lease = lending(context), the_lease(context)
-    context.note(f"account on {node.name}")
+    its = lending(context)
     keys = [lease.public_key, its.keyring.user_public_key()]
     until = (lease.expires_at or 0) // 1000
     its.accounts.create(its.target(node), lease.account, keys, until, LIMITS)

@@ -4,16 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
-from essaim.engine.workflow import Backoff, Context, Step, Workflow
+from essaim.engine.workflow import Backoff, Context, OnFailure, Step, Workflow
 from essaim.model.errors import EssaimError, RejectedError
-from essaim.model.fleet import LeaseState, Node, NodeState
+from essaim.model.fleet import Lease, LeaseState, Node, NodeState
 from essaim.model.runs import Again
+from essaim.model.words import both
 from essaim.workflows.lending import lending, make_account, the_lease
+from essaim.workflows.releasing import others_first
 
 #: Seconds between two looks for a free node.
-LOOK_AGAIN = 2.0
+LOOK_AGAIN = 1.0
 #: Seconds a node that is thought lost has to answer: its lease waits for that.
-FENCE_WITHIN = 1.5
+FENCE_WITHIN = 1.0
+#: Seconds for the last copy of a home, and for its removal, on a node that does answer.
+GOODBYE_WITHIN = 20.0
+
+
+def wait(context: Context) -> Again | None:
+    """Let the accounts that are being made be finished first."""
+    return others_first(context)
+
+
+def stay(context: Context) -> None:
+    """Leave the lease where it was: as its node is lost, somebody begins to move it anew."""
+    its, lease = lending(context), the_lease(context)
+    its.leases.move(lease.id, LeaseState.ACTIVE, of=[LeaseState.MIGRATING], reason=lease.reason)
 
 
 def fence(context: Context) -> dict[str, Any]:
@@ -25,17 +40,34 @@ def fence(context: Context) -> dict[str, Any]:
     target = its.target(old)
     try:
         its.remote.reach(target, within=FENCE_WITHIN)
-        its.accounts.remove(target, lease.account)
+        _last_copy(context, lease, old)
+        # By the helper, which can be given a limit; what it misses is found when it is cleaned.
+        its.helper.remove(target, lease.account, within=GOODBYE_WITHIN)
     except EssaimError as error:
         return {"fenced": False, "why": error.what}
     return {"fenced": True}
 
 
+def _last_copy(context: Context, lease: Lease, old: Node) -> None:
+    """Copy once more what is about to be removed: only its agent may be gone.
+
+    Never again after that: a home that is half removed would be taken for what its owner wants.
+    """
+    its = lending(context)
+    if not lease.wish.home or old.id not in lease.nodes:
+        return
+    place = lease.nodes.index(old.id)
+    if not its.homes.sealed(lease.id, place, old.id):
+        try:
+            its.copy_home(lease, old, within=GOODBYE_WITHIN)
+        except EssaimError as error:
+            context.note(f"{old.name}: no last copy of the home: {error.what}")
+        its.homes.seal(lease.id, place, old.id)
+
+
 def place(context: Context) -> dict[str, Any] | Again:
     """Hold another node, as soon as one is free."""
-    its, lease = lending(context), the_lease(context)
-    if lease.state is not LeaseState.MIGRATING:
-        raise RejectedError("the lease was ended while it was being moved")
+    its, lease = lending(context), _moving(context)
     found = its.leases.spare(lease.id)
     if found is None:
         return Again(LOOK_AGAIN, note="waits for a free machine")
@@ -44,35 +76,57 @@ def place(context: Context) -> dict[str, Any] | Again:
 
 def unplace(context: Context) -> None:
     """Have the new node cleaned: it may have seen the account already."""
-    key = context.outputs.get("place", {}).get("node")
-    if key:
-        lending(context).fleet.clean(key, of=[NodeState.HELD])
+    its, lease = lending(context), the_lease(context)
+    # Not what `place` returned: it may have ended without having been able to say so.
+    for node in its.fleet.list(states=[NodeState.HELD]):
+        if node.lease == lease.id and node.id not in lease.nodes:
+            its.fleet.clean(node.id, of=[NodeState.HELD])
 
 
 def account(context: Context) -> None:
     """Make the account on the new node."""
-    make_account(context, _new(context))
+    new = _new(context)
+    context.note(f"account on {new.name}")
+    make_account(context, _moving(context), new)
 
 
 def restore(context: Context) -> dict[str, Any]:
     """Bring the last copy of the home, when there is one."""
-    its, lease = lending(context), the_lease(context)
-    copy = its.home(lease, context.run.input["node"])
-    if not copy.exists():
+    its, lease, new = lending(context), _moving(context), _new(context)
+    place = lease.nodes.index(context.run.input["node"])
+    layers = its.homes.layers(lease.id, place)
+    if not layers:
         return {"restored": 0}
-    context.note("restoring the home")
-    data = copy.read_bytes()
-    its.helper.restore(its.target(_new(context)), lease.account, data)
-    return {"restored": len(data)}
+    context.note(f"restoring the home on {new.name}")
+    try:
+        its.helper.restore(its.target(new), lease.account, layers)
+    except RejectedError as error:
+        # It would be refused again: better a machine without files than none.  The copy is kept.
+        its.homes.set_aside(lease.id, place)
+        return {"restored": 0, "why": error.what}
+    return {"restored": sum(map(len, layers))}
 
 
 def switch(context: Context) -> None:
-    """Let the gateway lead to the new node."""
+    """Tell the owner, and let the gateway lead to the new node."""
     its, lease, new = lending(context), the_lease(context), _new(context)
+    if lease.state is LeaseState.MIGRATING:
+        _tell(context, lease, new)
     its.leases.switch(lease.id, context.run.input["node"], new.id)
-    text = f"Your machine was lost; since then you are on {new.name}, at the same address."
-    its.helper.message(its.target(new), lease.account, text)
     its.leases.move(lease.id, LeaseState.ACTIVE, of=[LeaseState.MIGRATING])
+
+
+def _tell(context: Context, lease: Lease, new: Node) -> None:
+    its, restored = lending(context), context.outputs["restore"]
+    text = both("machine.moved", machine=new.name)
+    if "why" in restored:
+        text += "\n" + both("machine.unrestored")
+        why = f"the home of {lease.id} could not be restored on {new.name}: {restored['why']}"
+        its.events.tell("lease.moved", why, lease=lease.id, node=new.id, urgent=True, once=why)
+    try:
+        its.helper.message(its.target(new), lease.account, text)
+    except EssaimError as error:
+        context.note(f"{new.name}: the message could not be left: {error.what}")
 
 
 def retire(context: Context) -> None:
@@ -84,10 +138,17 @@ def retire(context: Context) -> None:
         its.fleet.move(key, NodeState.LOST, of=[NodeState.HELD], reason="lost with a lease")
 
 
+def _moving(context: Context) -> Lease:
+    lease = the_lease(context)
+    if lease.state is not LeaseState.MIGRATING:
+        raise RejectedError("the lease was ended while it was being moved")
+    return lease
+
+
 def _new(context: Context) -> Node:
     found = lending(context).fleet.get(context.outputs["place"]["node"])
-    if found is None:
-        raise RejectedError("the new node was removed from the fleet")
+    if found is None or found.lease != context.run.input["lease"]:
+        raise RejectedError("the new node was taken away from the lease")
     return found
 
 
@@ -96,11 +157,13 @@ _PATIENT = Backoff(attempts=4, first=0.2, longest=2.0)
 MIGRATE = Workflow(
     "migrate",
     (
+        Step(name="wait", do=wait, undo=stay),
         Step(name="fence", do=fence),  # no undo: the old node is given up either way
         Step(name="place", do=place, undo=unplace),
         Step(name="account", do=account, retry=_PATIENT),  # undone with its node, by `place`
         Step(name="restore", do=restore, retry=_PATIENT),  # likewise
-        Step(name="switch", do=switch, retry=_PATIENT),
-        Step(name="retire", do=retire),
+        # The owner may be at work on the new node: from here on it is only ever finished.
+        Step(name="switch", do=switch, retry=_PATIENT, on_failure=OnFailure.STOP),
+        Step(name="retire", do=retire, on_failure=OnFailure.STOP),
     ),
 )

@@ -2,60 +2,68 @@
 
 from __future__ import annotations
 
-from essaim.engine.workflow import Backoff, Context, Step, Workflow
-from essaim.model.errors import EssaimError, RejectedError
-from essaim.model.fleet import LeaseState, NodeState
-from essaim.workflows.lending import its_nodes, lending, make_account, the_lease
+from functools import partial
 
-
-def hold(context: Context) -> None:
-    """The nodes were given to the lease when it was granted; this step exists for its undo."""
-    context.note("granted")
-
-
-def give_back(context: Context) -> None:
-    """Let the lease fail, and have its nodes cleaned."""
-    its, lease = lending(context), the_lease(context)
-    reason = context.run.error or "its accounts could not be made"
-    its.leases.move(lease.id, LeaseState.FAILED, of=[LeaseState.GRANTED], reason=reason)
-    for key in lease.nodes:
-        its.fleet.clean(key, of=[NodeState.HELD])
+from essaim.engine.workflow import Backoff, Context, OnFailure, Step, Workflow
+from essaim.model.errors import EssaimError, RejectedError, TransientError
+from essaim.model.fleet import Lease, LeaseState, Node, NodeState
+from essaim.workflows.lending import at_once, its_nodes, lending, make_account, the_lease
 
 
 def accounts(context: Context) -> None:
-    """Make the account on every node of the lease."""
-    if the_lease(context).state is not LeaseState.GRANTED:
+    """Make the account on every node of the lease, at the same time."""
+    lease = the_lease(context)
+    if lease.state not in (LeaseState.GRANTED, LeaseState.MIGRATING):
         raise RejectedError("the lease was ended before it began")
-    for node in its_nodes(context):
-        make_account(context, node)
+    nodes = its_nodes(context, lease)
+    if lease.state is LeaseState.MIGRATING:
+        # A node was lost already: the run that moves the lease sees to its successor.
+        nodes = [node for node in nodes if node.state is not NodeState.LOST]
+    elif len(nodes) < len(lease.nodes):
+        raise TransientError("a machine of the lease was lost")
+    context.note(f"account on {', '.join(node.name for node in nodes[:4])}")
+    at_once(partial(make_account, context, lease), nodes)
 
 
-def no_accounts(context: Context) -> None:
-    """Take the accounts away again, as far as the nodes answer; the rest is cleaned later."""
+def give_back(context: Context) -> None:
+    """Let the lease fail, and have its nodes cleaned; one that is being ended ends that way.
+
+    The accounts are taken away as far as the nodes answer; the rest is found when they are cleaned.
+    """
     its, lease = lending(context), the_lease(context)
-    for node in its_nodes(context):
-        try:
-            its.accounts.remove(its.target(node), lease.account)
-        except EssaimError as error:
-            context.note(f"{node.name}: {error.what}")
+    nodes = its_nodes(context, lease)
+    at_once(partial(_take_away, context, lease), nodes)
+    reason = context.run.error or "its accounts could not be made"
+    its.leases.move(lease.id, LeaseState.FAILED, of=[LeaseState.GRANTED], reason=reason)
+    if the_lease(context).state is LeaseState.FAILED:
+        for node in nodes:
+            its.fleet.clean(node.id, of=[NodeState.HELD])
+
+
+def _take_away(context: Context, lease: Lease, node: Node) -> None:
+    its = lending(context)
+    try:
+        its.accounts.remove(its.target(node), lease.account)
+    except EssaimError as error:
+        context.note(f"{node.name}: {error.what}")
 
 
 def activate(context: Context) -> None:
-    """Open the gateway to its owner."""
-    its, lease = lending(context), the_lease(context)
-    its.leases.move(lease.id, LeaseState.ACTIVE, of=[LeaseState.GRANTED])
+    """Open the gateway to its owner, unless the lease is already being moved or ended."""
+    key = context.run.input["lease"]
+    lending(context).leases.move(key, LeaseState.ACTIVE, of=[LeaseState.GRANTED])
 
 
 RENT = Workflow(
     "rent",
     (
-        Step(name="hold", do=hold, undo=give_back),
         Step(
             name="accounts",
             do=accounts,
-            undo=no_accounts,
+            undo=give_back,
             retry=Backoff(attempts=4, first=0.2, longest=2.0),
         ),
-        Step(name="activate", do=activate),  # no undo: nothing can fail after it
+        # The lease's owner may be at work already: there is no way back from here.
+        Step(name="activate", do=activate, on_failure=OnFailure.STOP),
     ),
 )

@@ -9,6 +9,7 @@ from essaim.workflows.configuring import CONFIGURE
 from essaim.workflows.migrating import MIGRATE
 from essaim.workflows.raising import RAISE, REBUILD, START
 from essaim.workflows.releasing import RELEASE
+from essaim.workflows.renewing import RENEW
 from essaim.workflows.renting import RENT
 from essaim.workflows.retiring import DESTROY, RETIRE
 
@@ -16,6 +17,6 @@ WORKFLOWS = {
     workflow.name: workflow
     for workflow in (
         *(APPLY, BUILD, CONFIGURE, DESTROY, GATE, RAISE, REBUILD, RETIRE, START),
-        *(CLEAN, MIGRATE, RELEASE, RENT),
+        *(CLEAN, MIGRATE, RELEASE, RENEW, RENT),
     )
 }

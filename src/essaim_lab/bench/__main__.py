@@ -18,7 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 #: In the order they are run: the quick ones first.
-NAMES = ("start", "engine", "planning", "machines", "slurm", "configure")
+NAMES = (
+    *("start", "engine", "planning", "machines", "slurm", "configure"),
+    *("grants", "access", "beats"),
+)
+
+#: The one that may be asked to go on for longer.
+LASTING = "beats"
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -35,7 +41,8 @@ def main(words: Sequence[str] | None = None) -> int:
         try:
             # One by one: what was measured before a failure stays measured.
             rows[name] = []
-            for row in _measure(name)(quick=asked.quick):
+            more = {"minutes": asked.minutes} if name == LASTING else {}
+            for row in _measure(name)(quick=asked.quick, **more):
                 rows[name].append(row)
         except (CannotRunError, EssaimError, OSError) as error:
             failed[name] = str(error)
@@ -59,6 +66,12 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m essaim_lab.bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of: {' '.join(NAMES)}")
     parser.add_argument("--quick", action="store_true", help="smaller counts: a smoke test")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=None,
+        help=f"how long `{LASTING}` goes on (2 when not said)",
+    )
     parser.add_argument("--json", type=Path, default=Path("bench.json"), metavar="FILE")
     asked = parser.parse_args(words)
     unknown = [name for name in asked.names if name not in NAMES]

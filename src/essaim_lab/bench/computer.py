@@ -18,6 +18,8 @@ _PEERS = {
     "ssh": ("ssh", "-V"),
     "ip": ("ip", "-V"),
     "unshare": ("unshare", "--version"),
+    "postgresql": ("psql", "--version"),
+    "redis": ("redis-server", "--version"),
 }
 
 

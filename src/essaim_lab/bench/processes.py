@@ -40,6 +40,21 @@ def stat(pid: int) -> Stat | None:
     return Stat(pid, int(fields[_PARENT]), fields[_STATE], ticks / _TICK)
 
 
+def cpu(pid: int) -> float:
+    """Seconds of CPU a process has used, with children it has waited for; 0 when it is gone."""
+    found = stat(pid)
+    return found.cpu if found else 0.0
+
+
+def resident(pid: int) -> int:
+    """Bytes of memory a process has now (RSS); 0 when it is gone."""
+    try:
+        words = (_PROC / str(pid) / "statm").read_text().split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return int(words[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 def everybody() -> Iterator[Stat]:
     """Look at all processes of this computer."""
     for entry in _PROC.iterdir():

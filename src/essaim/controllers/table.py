@@ -1,0 +1,25 @@
+"""Every controller: what each process of a control plane runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from essaim.controllers.health import Checks, Health
+from essaim.controllers.leases import Expiry, Homes, Queue
+from essaim.controllers.upkeep import Upkeep
+
+if TYPE_CHECKING:
+    from essaim.controllers.loops import Controller
+    from essaim.usecases.services import Services
+
+
+def controllers(services: Services, *, homes_every: float = 60.0) -> list[Controller]:
+    """Make one of each, for one process."""
+    return [
+        Checks(services),
+        Health(services, since=services.fleet.now()),
+        Expiry(services),
+        Queue(services),
+        Homes(services, every=homes_every),
+        Upkeep(services),
+    ]

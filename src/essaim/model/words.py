@@ -1,0 +1,250 @@
+"""What students read, in English and in French.
+
+Sentences for administrators and developers stay English: they are looked for on the web, and
+compared between sites.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+LANGUAGES = ("en", "fr")
+
+#: Key → (English, French).  `{fields}` are the same in both.
+WORDS: Mapping[str, tuple[str, str]] = {
+    # -- command line: who you are
+    "password.ask": ("Password: ", "Mot de passe : "),
+    "password.again": ("The same again: ", "Encore une fois : "),
+    "signup.done": (
+        "{name} is signed up on {server}",
+        "{name} a maintenant un compte sur {server}",
+    ),
+    "login.done": ("{name} is logged in on {server}", "{name} : session ouverte sur {server}"),
+    "logout.done": ("logged out of {server}", "session fermée sur {server}"),
+    "logout.nobody": ("nobody is logged in", "aucune session n'est ouverte"),
+    "login.none": ("you are not logged in", "aucune session n'est ouverte"),
+    "login.over": ("your session is over", "votre session est terminée"),
+    "login.how": ("essaim login NAME --server URL", "essaim login NOM --server URL"),
+    "login.wrong": ("wrong name or password", "nom ou mot de passe incorrect"),
+    "logout.here": (
+        "logged out here; {server} could not be told, the session ends there by itself",
+        "session fermée ici ; {server} n'a pas pu être prévenu, elle y finira d'elle-même",
+    ),
+    "password.differ": ("these are two passwords", "les deux mots de passe diffèrent"),
+    "password.done": ("your password is changed", "votre mot de passe est changé"),
+    "whoami.quota": (
+        "{machines} machines at a time, {hours} machine-hours in thirty days",
+        "{machines} machines à la fois, {hours} heures-machine en trente jours",
+    ),
+    "server.away": ("{server} does not answer: {reason}", "{server} ne répond pas : {reason}"),
+    "server.look": (
+        "is it the right address? essaim login NAME --server URL chooses another",
+        "est-ce la bonne adresse ? essaim login NOM --server URL en choisit une autre",
+    ),
+    "server.odd": (
+        "{server} answers, but not as Essaim does",
+        "{server} répond, mais pas comme Essaim",
+    ),
+    "server.again": ("trying again", "nouvel essai"),
+    "server.wait": ("wait {seconds} s", "attendez {seconds} s"),
+    "server.none": ("{server} is no server's address", "{server} n'est pas l'adresse d'un serveur"),
+    "server.clear": (
+        "{server} would carry your password in the clear",
+        "{server} transporterait votre mot de passe en clair",
+    ),
+    "server.clear_hint": (
+        "use https://, or --insecure where nobody can listen",
+        "utilisez https://, ou --insecure là où personne ne peut écouter",
+    ),
+    # -- command line: renting
+    "rent.granted": (
+        "{lease}: {count} machine(s) yours until {until}",
+        "{lease} : {count} machine(s) à vous jusqu'au {until}",
+    ),
+    "rent.preparing": (
+        "{lease}: preparing your access",
+        "{lease} : préparation de votre accès",
+    ),
+    "rent.queued": (
+        "{lease}: waiting, number {position} in the queue; {eta}",
+        "{lease} : en attente, numéro {position} dans la file ; {eta}",
+    ),
+    "rent.eta": ("about {duration} to go", "encore {duration} environ"),
+    "rent.eta_unknown": (
+        "nobody can say how long yet",
+        "nul ne peut dire encore combien de temps",
+    ),
+    "rent.enter": ("log in with:", "connectez-vous avec :"),
+    "rent.left_queued": (
+        "{lease} stays queued and will be granted in its turn.",
+        "{lease} reste dans la file et sera accordée à son tour.",
+    ),
+    "rent.left_preparing": (
+        "{lease} is yours and goes on being prepared.",
+        "{lease} est à vous ; sa préparation continue.",
+    ),
+    "rent.look": ("look: essaim leases {lease}", "voir : essaim leases {lease}"),
+    "rent.give_up": (
+        "give it up: essaim release {lease}",
+        "y renoncer : essaim release {lease}",
+    ),
+    "rent.failed": ("{lease} failed: {reason}", "{lease} a échoué : {reason}"),
+    "rent.key_made": (
+        "made a key for you: {path}",
+        "une clé a été créée pour vous : {path}",
+    ),
+    "extend.done": ("{lease} lasts until {until}", "{lease} dure jusqu'au {until}"),
+    "release.done": (
+        "{lease} is given back; what you left on it is being removed",
+        "{lease} est rendue ; ce que vous y avez laissé est en cours d'effacement",
+    ),
+    "release.over": ("{lease} is over", "{lease} est terminée"),
+    "release.held": (
+        "{lease} failed and is kept for you until {until}; release it again to give it back",
+        "{lease} a échoué et vous est gardée jusqu'au {until} ; refaites release pour la rendre",
+    ),
+    "rent.again": (
+        "it may have been rented all the same; the same command again does not rent twice",
+        "la location a peut-être eu lieu ; la même commande ne louera pas deux fois",
+    ),
+    "access.key_changed": (
+        "the gateway {host} has another host key than before, says the server",
+        "la passerelle {host} a une autre clé qu'avant, dit le serveur",
+    ),
+    "lease.none": ("{lease} is no lease", "{lease} n'est pas une location"),
+    "leases.look": ("essaim leases lists yours", "essaim leases donne la liste des vôtres"),
+    "leases.headings": (
+        "LEASE|STATE|MACHINES|ASKED|UNTIL|LEFT|WHOSE",
+        "LOCATION|ÉTAT|MACHINES|DEMANDÉE|JUSQU'AU|RESTE|DE",
+    ),
+    "visits.headings": (
+        "VISIT|LASTED|FROM|KEY|BYTES IN|BYTES OUT",
+        "VISITE|DURÉE|DEPUIS|CLÉ|OCTETS REÇUS|OCTETS ENVOYÉS",
+    ),
+    "lease.times": ("asked {asked}, until {until}", "demandée {asked}, jusqu'au {until}"),
+    "lease.queued": ("queued", "en attente"),
+    "lease.granted": ("granted", "accordée"),
+    "lease.active": ("active", "active"),
+    "lease.migrating": ("moving", "en déplacement"),
+    "lease.ending": ("ending", "se termine"),
+    "lease.ended": ("ended", "finie"),
+    "lease.failed": ("failed", "échouée"),
+    "leases.none": (
+        "no leases; rent a machine with: essaim rent",
+        "aucune location ; louez une machine avec : essaim rent",
+    ),
+    # -- titles of the API's problems
+    "problem.400": ("Bad Request", "Requête illisible"),
+    "problem.401": ("Unauthorized", "Non authentifié"),
+    "problem.403": ("Forbidden", "Interdit"),
+    "problem.404": ("Not Found", "Introuvable"),
+    "problem.405": ("Method Not Allowed", "Méthode non permise"),
+    "problem.409": ("Conflict", "Refusé en l'état"),
+    "problem.413": ("Content Too Large", "Requête trop grande"),
+    "problem.422": ("Unprocessable Content", "Requête incorrecte"),
+    "problem.429": ("Too Many Requests", "Trop d'essais"),
+    "problem.500": ("Internal Server Error", "Erreur du serveur"),
+    "problem.503": ("Service Unavailable", "Pas maintenant"),
+    # -- gateway: shown in both languages, to whoever logs in
+    "gateway.full": (
+        "the gateway is full: try again later",
+        "la passerelle est pleine : réessayez plus tard",
+    ),
+    "gateway.unable": (
+        "the gateway cannot do this now: try again",
+        "la passerelle ne peut pas le faire maintenant : réessayez",
+    ),
+    "gateway.stopping": (
+        "the gateway is stopping: log in again",
+        "la passerelle s'arrête : reconnectez-vous",
+    ),
+    "gateway.ended": ("lease {lease} has ended", "la location {lease} est terminée"),
+    "gateway.expired": ("lease {lease} has expired", "la location {lease} a expiré"),
+    "gateway.over": (
+        "lease {lease} has ended or moved",
+        "la location {lease} est terminée ou a été déplacée",
+    ),
+    "gateway.key": (
+        "lease {lease} has another key now",
+        "la location {lease} a maintenant une autre clé",
+    ),
+    "gateway.unheld": (
+        "lease {lease}: no machine holds it now: try again in a moment",
+        "location {lease} : aucune machine ne la porte maintenant : réessayez dans un instant",
+    ),
+    "gateway.preparing": (
+        "lease {lease}: its machine is being prepared: try again in a moment",
+        "location {lease} : sa machine se prépare : réessayez dans un instant",
+    ),
+    "gateway.moving": (
+        "lease {lease}: its machine was lost; another is being prepared: try again in a moment",
+        "location {lease} : sa machine est perdue ; une autre se prépare : réessayez bientôt",
+    ),
+    "gateway.lost": (
+        "lease {lease} has lost its machine: log in again",
+        "la location {lease} a perdu sa machine : reconnectez-vous",
+    ),
+    "gateway.moved": (
+        "lease {lease} has moved to another machine: log in again",
+        "la location {lease} est passée sur une autre machine : reconnectez-vous",
+    ),
+    "gateway.broken": (
+        "the connection to the machine of lease {lease} was lost: log in again",
+        "la connexion à la machine de la location {lease} est perdue : reconnectez-vous",
+    ),
+    "gateway.cut_off": (
+        "the connection to the machine was lost",
+        "la connexion à la machine est perdue",
+    ),
+    "gateway.refuses": ("the machine refuses: {why}", "la machine refuse : {why}"),
+    "gateway.stranger": (
+        "the machine of lease {lease} did not prove who it is: ask an operator",
+        "la machine de la location {lease} n'a pas prouvé son identité : voyez un opérateur",
+    ),
+    "gateway.unreached": (
+        "the machine of lease {lease} cannot be reached now: try again ({why})",
+        "la machine de la location {lease} est injoignable : réessayez ({why})",
+    ),
+    "gateway.forwarding": (
+        "this lease has no port forwarding",
+        "cette location ne transmet aucun port",
+    ),
+    "gateway.own_ports": (
+        "only the machine's own ports",
+        "seulement les ports de la machine elle-même",
+    ),
+    # -- shown at login on a rented machine
+    "machine.moved": (
+        "Your machine was lost; since then you are on {machine}, at the same address.",
+        "Votre machine a été perdue ; vous êtes désormais sur {machine}, à la même adresse.",
+    ),
+    "machine.unrestored": (
+        "Your files could not be brought along; ask an operator for the copy.",
+        "Vos fichiers n'ont pas pu suivre ; demandez la copie à un opérateur.",
+    ),
+    "machine.ends": (
+        "This lease ends in {minutes} min, at {at}. To keep it: essaim extend {lease}",
+        "Cette location finit dans {minutes} min, à {at}. Pour la garder : essaim extend {lease}",
+    ),
+}
+
+#: The first tag of LANG (fr_FR.UTF-8) or of Accept-Language (fr-FR,fr;q=0.9) that we speak.
+_TAG = re.compile(r"(?<![a-zA-Z])(en|fr)(?![a-zA-Z])", re.IGNORECASE)
+
+
+def language(text: str) -> str:
+    """The language a locale or an Accept-Language header asks for first; English by default."""
+    found = _TAG.search(text)
+    return found[1].lower() if found else LANGUAGES[0]
+
+
+def words(key: str, language: str, /, **fields: Any) -> str:
+    """One sentence in one language."""
+    return WORDS[key][LANGUAGES.index(language)].format(**fields)
+
+
+def both(key: str, /, **fields: Any) -> str:
+    """The sentence in English, and below it in French: for readers whose language is unknown."""
+    return "\n".join(words(key, each, **fields) for each in LANGUAGES)

@@ -1,0 +1,112 @@
+"""Heartbeats: that a node lives, that a beat is no copy, and what it says of accounts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from sqlalchemy import bindparam
+
+from essaim.model.errors import ReplayError, UnauthorisedError
+from essaim.model.fleet import NodeState
+from essaim.store.database import db_now
+from essaim.store.schema import lease, node, old_boot, pulse
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from sqlalchemy.engine import Connection
+
+# The one statement of nearly every heartbeat.
+BEAT = (
+    sa.update(pulse)
+    .where(
+        pulse.c.credential == bindparam("b_credential"),
+        pulse.c.boot == bindparam("b_boot"),
+        pulse.c.seq < bindparam("b_seq"),
+    )
+    .values(beat_at=db_now(), load=bindparam("b_load"), seq=bindparam("b_seq"))
+)
+LAST_BEAT = (
+    sa.select(pulse.c.node, pulse.c.boot, pulse.c.seq)
+    .where(pulse.c.credential == bindparam("b_credential"))
+    .with_for_update()
+)
+REBOOT = (
+    sa.update(pulse)
+    .where(pulse.c.node == bindparam("b_node"))
+    .values(
+        beat_at=db_now(),
+        load=bindparam("b_load"),
+        boot=bindparam("b_boot"),
+        seq=bindparam("b_seq"),
+    )
+)
+PAST = sa.select(old_boot.c.node).where(
+    old_boot.c.node == bindparam("b_node"), old_boot.c.boot == bindparam("b_boot")
+)
+# A node that serves nobody, by its credential.
+IDLE = (
+    sa.select(node.c.id)
+    .join(pulse, pulse.c.node == node.c.id)
+    .where(pulse.c.credential == bindparam("b_credential"), node.c.state == NodeState.READY.value)
+)
+JUST_ENDED = (
+    sa.select(lease.c.id)
+    .where(
+        lease.c.id.in_(bindparam("b_accounts", expanding=True)),
+        lease.c.ended_at > db_now() - bindparam("b_within"),
+    )
+    .limit(1)
+)
+
+
+def keep(connection: Connection, values: Mapping[str, Any]) -> None:
+    """Keep a beat; see `Fleet.beat`."""
+    if connection.execute(BEAT, values).rowcount == 0:
+        _first_of_boot(connection, values)
+
+
+def leftover(
+    connection: Connection, credential: str, accounts: Sequence[str], within: int
+) -> str | None:
+    """Return the node if it serves nobody and yet has accounts.
+
+    One whose lease ended within so many milliseconds is no matter: the beat was on its way.
+    """
+    found: str | None = connection.execute(IDLE, {"b_credential": credential}).scalar()
+    if found is None:
+        return None
+    recent = {"b_accounts": list(accounts), "b_within": within}
+    return found if connection.execute(JUST_ENDED, recent).first() is None else None
+
+
+def begin(connection: Connection, node_id: str, credential: str) -> None:
+    """Let beats with a new credential count for a node, and no others."""
+    values = {"credential": credential, "boot": "", "seq": 0, "load": 0.0, "failures": 0}
+    times = {"beat_at": db_now(), "checked_at": 0}
+    # Copies of earlier beats carry the earlier credential.
+    connection.execute(sa.delete(old_boot).where(old_boot.c.node == node_id))
+    renew = sa.update(pulse).where(pulse.c.node == node_id).values(**values, **times)
+    if connection.execute(renew).rowcount == 0:
+        connection.execute(sa.insert(pulse).values(node=node_id, **values, **times))
+
+
+def _first_of_boot(connection: Connection, values: Mapping[str, Any]) -> None:
+    last = connection.execute(LAST_BEAT, {"b_credential": values["b_credential"]}).one_or_none()
+    if last is None:
+        raise UnauthorisedError(
+            "this node's credential is not known, or another has taken its place",
+            hint="enrol the machine again",
+        )
+    its = {"b_node": last.node, "b_boot": values["b_boot"]}
+    if last.boot == values["b_boot"] or connection.execute(PAST, its).first() is not None:
+        raise ReplayError(
+            f"heartbeat {values['b_seq']} of node {last.node} was seen before",
+            hint="see whether two machines share one identity",
+        )
+    if last.boot:
+        ended = sa.insert(old_boot).values(ended_at=db_now())
+        connection.execute(ended, {"node": last.node, "boot": last.boot})
+    beat = {key: values[key] for key in ("b_boot", "b_seq", "b_load")}
+    connection.execute(REBOOT, {"b_node": last.node, **beat})

@@ -1,0 +1,168 @@
+"""Servers a benchmark needs beside what it measures: private ones, on free ports, gone with it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from essaim_lab.bench.rows import CannotRunError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+PATIENCE = 120.0
+
+#: Room for every client of every measurement; all else is as Debian ships it.
+CONNECTIONS = 300
+
+
+def find(program: str, package: str) -> str:
+    """Give the program's path; its Debian package is installed when root may.  CannotRunError."""
+    found = _which(program)
+    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
+        environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        for words in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends"]):
+            command = ["apt-get", *words, *([package] if "install" in words else [])]
+            subprocess.run(command, env=environ, capture_output=True, check=False)
+        found = _which(program)
+    if found is None:
+        raise CannotRunError(f"{program} is not here: apt-get install {package}")
+    return found
+
+
+def free_port() -> int:
+    """Give a port of the loopback that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def running(
+    command: Sequence[str],
+    *,
+    ready: Callable[[], bool],
+    ends_by: int = signal.SIGTERM,
+    user: str = "",
+    log: Path,
+    environ: Mapping[str, str] | None = None,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a server until the end; it is there when `ready` says so."""
+    who = {"user": user, "group": user, "extra_groups": []} if user and os.geteuid() == 0 else {}
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            list(command), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+            cwd=log.parent, env=environ, start_new_session=True, **who,
+        )  # type: ignore[call-overload]  # fmt: skip
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while not ready():
+            if process.poll() is not None or time.monotonic() > deadline:
+                said = "\n    ".join(log.read_text(errors="replace").splitlines()[-15:])
+                raise CannotRunError(f"{command[0]} did not start\n    {said}")
+            time.sleep(0.05)
+        yield process
+    finally:
+        process.send_signal(ends_by)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def answers(port: int) -> bool:
+    """Whether somebody listens on a port of the loopback."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def postgresql() -> Iterator[str]:
+    """Run PostgreSQL with Debian's settings; gives `postgres@127.0.0.1:PORT`."""
+    server, initdb = find("postgres", "postgresql"), find("initdb", "postgresql")
+    with _folder("postgres") as folder:
+        data, port = folder / "data", free_port()
+        words = [initdb, "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C.UTF-8", "-D"]
+        as_root = os.geteuid() == 0
+        who = {"user": "postgres", "group": "postgres", "extra_groups": []} if as_root else {}
+        subprocess.run(
+            [*words, str(data)], check=True, stdout=subprocess.DEVNULL, cwd=folder, **who
+        )  # type: ignore[call-overload]
+        options = {
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": "",
+            "max_connections": str(CONNECTIONS),
+        }
+        command = [server, "-D", str(data), "-p", str(port)]
+        command += [part for key, value in options.items() for part in ("-c", f"{key}={value}")]
+        where = f"postgres@127.0.0.1:{port}"
+        with running(
+            command,
+            ready=lambda: _accepts(f"postgresql+psycopg://{where}/postgres"),
+            ends_by=signal.SIGQUIT,
+            user="postgres",
+            log=folder / "log",
+        ):
+            yield where
+
+
+@contextmanager
+def redis() -> Iterator[int]:
+    """Run Redis that keeps nothing on disk; gives its port."""
+    server = find("redis-server", "redis-server")
+    with _folder("") as folder:
+        port = free_port()
+        command = [server, "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
+        with running(command, ready=lambda: answers(port), log=folder / "log"):
+            yield port
+
+
+def new_database(where: str, name: str) -> str:
+    """Make an empty database; gives where it is, without a driver's name."""
+    import sqlalchemy as sa  # noqa: PLC0415 - heavy
+
+    engine = sa.create_engine(f"postgresql+psycopg://{where}/postgres")
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(sa.text(f'CREATE DATABASE "{name}"'))
+    engine.dispose()
+    return f"{where}/{name}"
+
+
+def _accepts(url: str) -> bool:
+    import sqlalchemy as sa  # noqa: PLC0415 - heavy
+
+    engine = sa.create_engine(url)
+    try:
+        engine.connect().close()
+    except sa.exc.OperationalError:
+        return False
+    finally:
+        engine.dispose()
+    return True
+
+
+@contextmanager
+def _folder(user: str) -> Iterator[Path]:
+    # Below /tmp, whatever TMPDIR is: the server's own user must be able to get there.
+    with tempfile.TemporaryDirectory(prefix="essaim-bench-", dir="/tmp") as name:
+        if user and os.geteuid() == 0:
+            shutil.chown(name, user, user)
+        yield Path(name)
+
+
+def _which(program: str) -> str | None:
+    places = [*os.environ["PATH"].split(":"), "/usr/sbin"]
+    places += sorted(str(path) for path in Path("/usr/lib/postgresql").glob("*/bin"))
+    return shutil.which(program, path=":".join(places))
