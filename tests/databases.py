@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -30,10 +31,16 @@ PATIENCE = 120.0
 
 
 def free_port() -> int:
-    """A port of the loopback that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port of the loopback that nobody listens on now.
+
+    It lies below those the kernel gives to outgoing connections, of which tests side by side
+    make so many that one could take the port before its server does.
+    """
+    while True:
+        port = secrets.choice(range(10_000, 32_000))
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class Server:

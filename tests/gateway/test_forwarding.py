@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from databases import free_port
 from drivers.lab import PATIENCE
 from gateway.rig import finish, wait_for
 
@@ -31,12 +32,6 @@ def shouting(machines):
     lab.run(names[0], "setsid python3 /root/shout.py >/dev/null 2>&1 </dev/null &")
     ready = "python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", 7070))'"
     wait_for(lambda: lab.ssh(names[0], ready).returncode == 0, "the server listens")
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def talk(port: int, text: bytes) -> bytes:

@@ -12,13 +12,13 @@ import hashlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from databases import free_port
 from essaim.model.names import MachineName
 from essaim.remote.ssh import Target
 
@@ -91,12 +91,6 @@ def _sources() -> list[Path]:
     """Where this computer gets its packages from, so that mmdebstrap asks nobody else."""
     places = [Path("/etc/apt/sources.list"), Path("/etc/apt/sources.list.d/debian.sources")]
     return [path for path in places if path.exists()]
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 @dataclass

@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from databases import free_port
 from essaim.model.errors import RejectedError, SetupError, TransientError
 from essaim.remote import ansible
 from essaim.remote.inventory import prepare
 from essaim.remote.roles import Facts, Given
 from remote.conftest import machine
-from remote.rig import free_port, until
+from remote.rig import until
 
 PLAYBOOK = """
 - hosts: worker
