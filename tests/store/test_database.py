@@ -50,6 +50,25 @@ def test_a_failed_transaction_leaves_nothing(database: Database):
     assert names(database) == ["b"]
 
 
+def test_a_transaction_within_another_is_part_of_it(database: Database):
+    def add(name: str) -> None:
+        database.write(lambda c: c.execute(sa.insert(slot), {"name": name}))
+
+    def body(_connection, *, fails: bool) -> list[str]:
+        add("a")
+        add("b")
+        if fails:
+            raise ValueError("on purpose")
+        return names(database)
+
+    with pytest.raises(ValueError, match="on purpose"):
+        database.write(lambda c: body(c, fails=True))
+    assert names(database) == []
+    assert database.write(lambda c: body(c, fails=False)) == ["a", "b"]
+    add("c")
+    assert names(database) == ["a", "b", "c"]
+
+
 def test_a_deadlock_is_repeated(kind, database: Database):
     if kind == "sqlite":
         pytest.skip("one writer at a time cannot deadlock")

@@ -58,6 +58,7 @@ LIVE = """
 cd /home/$1 && echo precious >thesis && chown $1: thesis
 runuser -u $1 -- sh -c 'echo x >/tmp/of-$1; echo "* * * * * true" | crontab -'
 setsid runuser -u $1 -- sleep 3000 </dev/null >/dev/null 2>&1 &
+until pgrep -u $1 -x sleep >/dev/null; do sleep 0.01; done  # or it is there only after the reset
 """
 
 
@@ -268,6 +269,7 @@ class World:
             workflow=WORKFLOWS[workflow],
             others=tuple(flow for name, flow in WORKFLOWS.items() if name != workflow),
             tools=self.tools,
+            journal=self.journal,
             seen=self.seen,
             undone=undone,
             input=its,
@@ -282,9 +284,7 @@ def _anonymous(found: list[str], lease) -> list[str]:
 
 def world_at(place: Path) -> World:
     rig = json.loads((place.parent / "rig.json").read_text())
-    database = open_database(rig["url"])
-    migrate(database)
-    return World(place, workers_at(Path(rig["folder"])), database)
+    return World(place, workers_at(Path(rig["folder"])), open_database(rig["url"]))
 
 
 @contextlib.contextmanager
@@ -292,6 +292,7 @@ def world(place: Path) -> Iterator[World]:
     """A world for a test that is not one of the suite's."""
     place.mkdir()
     made = world_at(place)
+    migrate(made.database)
     made.wipe()
     try:
         yield made

@@ -36,11 +36,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from databases import KINDS
 from essaim.engine.execute import Engine
 from essaim.engine.owner import this_owner
 from essaim.engine.workflow import OnFailure, Step, Workflow
@@ -69,6 +70,7 @@ class Case:
     subject: str = "subject"
     others: tuple[Workflow, ...] = ()  #: those of the children it spawns
     slots: Callable[[str], int] = lambda _name: 1
+    journal: SqlJournal | None = None  #: on the database its steps use, if they use the same
     #: What is seen once it was undone, or a function that judges it; when None, what was before.
     undone: Any = None
     clean: Callable[[], None] = nothing  #: called when a trial has ended
@@ -95,6 +97,22 @@ class Trial:
 
 #: Kinds of trials that may be made apart, so that they can be made at the same time.
 PARTS = ("failures", "kills")
+
+
+def every_trial(names: Iterable[str]) -> list[tuple[str, str, str]]:
+    """Name what to try, as (kind of database, workflow, part).
+
+    Failures on every kind, kills on one kind after the other: that any kind survives kills at all
+    is tried with workflows that cost nothing, in tests/engine.  `make test-all` tries everything.
+    """
+    everything = bool(os.environ.get("ESSAIM_TEST_ALL"))
+    return [
+        (kind, name, part)
+        for number, name in enumerate(names)
+        for part in PARTS
+        for kind in KINDS
+        if everything or part == "failures" or kind == KINDS[number % len(KINDS)]
+    ]
 
 
 def check_workflow(
@@ -266,6 +284,7 @@ def new_run(trial: Trial, case: Case) -> NewRun:
 def make_engine(journal: Any, case: Case, trial: Trial, *, owner: str) -> Engine:
     disturbed = disturb(case.workflow, trial)
     workflows = {flow.name: flow for flow in (disturbed, *case.others)}
+    journal = case.journal or journal
     if trial.when == "written":
         journal = DeadlyJournal(journal, trial)
     return Engine(journal, workflows, case.tools, owner=owner, slots=case.slots, random=lambda: 0.0)
@@ -329,8 +348,8 @@ class DeadlyJournal:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._journal, name)
 
-    def write(self, run: Run, lease: float, move: Move) -> bool:
-        written = self._journal.write(run, lease, move)
+    def write(self, run: Run, lease: float, move: Move, act: Any = None) -> bool:
+        written = self._journal.write(run, lease, move, act)
         end = StepState.UNDONE if self._trial.undoing else StepState.DONE
         if any((mark.name, mark.state) == (self._trial.kill, end) for mark in move.marks):
             die()

@@ -72,6 +72,8 @@ class Carrier:
         """Go on until the run pauses, ends, or is lost to another worker."""
         if self._run.epoch == 1:
             self._emit("started")
+            for step in self._records:  # its claim began the first of them
+                self._emit("step", step=step)
         try:
             while self._undo_next() if self._undoing else self._do_next():
                 pass
@@ -81,11 +83,15 @@ class Carrier:
             self._hand_back()
             raise
 
-    def _do_next(self) -> bool:
+    def _do_next(self) -> bool:  # noqa: PLR0911 - one for each way a step can go
         step = next_do(self._workflow, self._records)
         if step is None:
             return self._end(RunState.DONE)
-        if self._stops() or not self._begin(step):
+        if self._stops():
+            return False
+        if step.stored and step.name not in self._records:
+            return self._do_stored(step)
+        if not self._begin(step):
             return False
         self._prepare(step)
         try:
@@ -99,6 +105,38 @@ class Carrier:
             return self._pause(answer.after, answer.note or self._context.last_note)
         self._mark(step, StepState.DONE, output=output or "{}")
         return True
+
+    def _do_stored(self, step: Step) -> bool:
+        """Do a step that acts on the store alone: its beginning, effect and end are one write."""
+        self._emit("step", step=step.name)
+        self._context.begin(step.name, 1, self._means.clock())
+        last = step is self._workflow.steps[-1]
+        move = Move(
+            state=RunState.DONE if last else RunState.RUNNING,
+            begins=step.name,
+            position=self._workflow.steps.index(step),
+            marks=(Mark(name=step.name, state=StepState.DONE, output="{}"),),
+            frees=self._slot is not None,
+        )
+        try:
+            self._write(move, lambda: self._act(step))
+        except LostError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, it must not be forgotten
+            # Nothing of it happened, not even its beginning.
+            return self._begin(step) and self._failed(step, error)
+        self._slot = None
+        self._records[step.name] = StepRecord(
+            run=self._run.id, name=step.name, state=StepState.DONE, output={}
+        )
+        if last:
+            self._emit(RunState.DONE.value)
+        return not last
+
+    def _act(self, step: Step) -> None:
+        if step.do(self._context) is not None:
+            name = f"step {step.name} of workflow {self._workflow.name}"
+            raise RejectedError(f"{name} is stored and must return nothing")
 
     def _begin(self, step: Step) -> bool:
         """Write that the step begins; False when it has to wait for its slot."""
@@ -232,11 +270,10 @@ class Carrier:
         self._emit(state.value, text=self._error)
         return False
 
-    def _write(self, move: Move) -> bool:
-        move = dataclasses.replace(
-            move, undoing=self._undoing, error=self._error, marks=tuple(self._marks)
-        )
-        written = self._means.journal.write(self._run, self._means.lease, move)
+    def _write(self, move: Move, act: Callable[[], None] | None = None) -> bool:
+        marks = (*self._marks, *move.marks)
+        move = dataclasses.replace(move, undoing=self._undoing, error=self._error, marks=marks)
+        written = self._means.journal.write(self._run, self._means.lease, move, act)
         self._marks.clear()
         return written
 

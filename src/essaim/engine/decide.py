@@ -7,10 +7,19 @@ from typing import TYPE_CHECKING
 from essaim.model.runs import StepState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from essaim.engine.workflow import Step, Workflow
     from essaim.model.runs import StepRecord
+
+
+def first_steps(workflows: Iterable[Workflow]) -> dict[str, str]:
+    """Return, by workflow, the step that begins as soon as a run is claimed.
+
+    Not one that needs a slot, which depends on the run, nor one that is written with its end.
+    """
+    firsts = ((workflow.name, workflow.steps[0]) for workflow in workflows if workflow.steps)
+    return {name: step.name for name, step in firsts if step.slot is None and not step.stored}
 
 
 def next_do(workflow: Workflow, records: Mapping[str, StepRecord]) -> Step | None:

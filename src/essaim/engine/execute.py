@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from essaim.engine.carry import Carrier, Means
+from essaim.engine.decide import first_steps
 from essaim.engine.heartbeat import Heartbeat
 from essaim.engine.owner import owner_is_dead
 from essaim.model.journal import LostError, Move
@@ -50,6 +51,7 @@ class Engine:
         self.lease = lease
         self._journal = journal
         self._workflows = workflows
+        self._first = first_steps(workflows.values())
         self._emit = emit
         self._own_only = own_only
         self._roots: set[str] = set()
@@ -76,7 +78,9 @@ class Engine:
             return math.inf
         roots = frozenset(self._roots) if self._own_only else frozenset()
         mine = self._heartbeat.mine
-        claim = self._journal.claim(self.owner, self.lease, mine=mine, roots=roots)
+        claim = self._journal.claim(
+            self.owner, self.lease, mine=mine, roots=roots, first=self._first
+        )
         if claim is None:
             due = self._journal.next_due(roots=roots)
             return math.inf if due is None else max(0.0, due)

@@ -67,7 +67,11 @@ class Context(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One step.  `do` may be executed more than once and must find its own earlier work."""
+    """One step.  `do` may be executed more than once and must find its own earlier work.
+
+    One that is `stored` acts on the store alone and returns nothing: it is done in the very
+    transaction that writes its end, so it happens once, and costs no write of its own.
+    """
 
     name: str
     do: Callable[[Context], Mapping[str, Any] | Again | None]
@@ -75,6 +79,7 @@ class Step:
     slot: Callable[[Run], str] | None = None  #: names what is limited, e.g. `start:local`
     retry: Backoff = Backoff()
     on_failure: OnFailure = OnFailure.UNDO
+    stored: bool = False
 
 
 @dataclass(frozen=True, slots=True)

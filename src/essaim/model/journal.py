@@ -13,7 +13,7 @@ from essaim.model.runs import NewRun, Run, RunState, StepRecord, StepState
 
 if TYPE_CHECKING:
     import builtins
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
 
 class LostError(Exception):
@@ -84,22 +84,32 @@ class Journal(Protocol):
         """
 
     def claim(
-        self, owner: str, lease: float, *, mine: Collection[str] = (), roots: Collection[str] = ()
+        self,
+        owner: str,
+        lease: float,
+        *,
+        mine: Collection[str] = (),
+        roots: Collection[str] = (),
+        first: Mapping[str, str] | None = None,
     ) -> Claim | None:
         """Take the run that has been due longest, or None.
 
         A run in `mine` is being carried by this very owner: it gets a new lease instead.  With
-        `roots`, only runs of those trees are taken.
+        `roots`, only runs of those trees are taken.  `first` names, for some workflows, the step
+        that begins with a run's first claim.
         """
 
     def next_due(self, *, roots: Collection[str] = ()) -> float | None:
         """Seconds until a run may be claimed (0 or less: now); None when nothing ever will be."""
 
-    def write(self, run: Run, lease: float, move: Move) -> bool:
+    def write(
+        self, run: Run, lease: float, move: Move, act: Callable[[], None] | None = None
+    ) -> bool:
         """Write a worker's move; LostError when the run is not at that epoch any more.
 
         False when `takes` could not be had: the rest is written, and the run is READY and will be
-        woken when the slot is free.
+        woken when the slot is free.  What `act` does to the same store is part of the move: when
+        it raises, nothing of it happens.
         """
 
     def note(self, run: Run, text: str) -> None:

@@ -1,7 +1,8 @@
 """One database, three kinds: short transactions that are repeated when the database asks for it.
 
 A transaction is a function of a connection.  It may be called more than once, so it reads what it
-needs itself and touches nothing but the database.  None is ever open across a network call.
+needs itself and touches nothing but the database.  None is ever open across a network call.  One
+that is begun within another, by the same thread, is part of that other.
 """
 
 from __future__ import annotations
@@ -80,6 +81,7 @@ class Database:
         self.patience = patience
         self._lock = threading.Lock()
         self._writer: Connection | None = None
+        self._thread = threading.local()  # `.writes`: the transaction it is in
         # Every statement sees what is committed by then, in a transaction or not: without one there
         # is no BEGIN and no ROLLBACK to wait for.  Elsewhere the switch itself would cost as much.
         self._reading = (
@@ -95,10 +97,14 @@ class Database:
 
     def read(self, body: Callable[[Connection], T]) -> T:
         """Return what `body` reads."""
-        return self._persist(lambda: self._read(body))
+        outer = self._outer()
+        return self._persist(lambda: self._read(body)) if outer is None else body(outer)
 
     def write(self, body: Callable[[Connection], T]) -> T:
         """Return what `body` does, once all that it wrote is there for good."""
+        outer = self._outer()
+        if outer is not None:
+            return body(outer)
         once = self._write_sqlite if self.kind == "sqlite" else self._write
         return self._persist(lambda: once(body))
 
@@ -116,7 +122,7 @@ class Database:
 
     def _write(self, body: Callable[[Connection], T]) -> T:
         with self.engine.begin() as connection:
-            return body(connection)
+            return self._within(connection, body)
 
     def _write_sqlite(self, body: Callable[[Connection], T]) -> T:
         # SQLite lets one writer in and makes the others poll.  Within this process they queue here
@@ -127,13 +133,23 @@ class Database:
             connection = self._writer
             try:
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
-                result = body(connection)
+                result = self._within(connection, body)
                 connection.commit()
             except BaseException:
                 self._writer = None
                 connection.close()  # rolls back
                 raise
             return result
+
+    def _outer(self) -> Connection | None:
+        return getattr(self._thread, "writes", None)
+
+    def _within(self, connection: Connection, body: Callable[[Connection], T]) -> T:
+        self._thread.writes = connection
+        try:
+            return body(connection)
+        finally:
+            self._thread.writes = None
 
     def _persist(self, once: Callable[[], T]) -> T:
         began = time.monotonic()

@@ -20,7 +20,7 @@ from essaim.store.trees import Trees
 
 if TYPE_CHECKING:
     import builtins
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from sqlalchemy.engine import Connection
 
@@ -156,10 +156,24 @@ class SqlJournal:
             self._database.write(lambda c: add(c, runs, owner=owner, lease=lease, by=by))
 
     def claim(
-        self, owner: str, lease: float, *, mine: Collection[str] = (), roots: Collection[str] = ()
+        self,
+        owner: str,
+        lease: float,
+        *,
+        mine: Collection[str] = (),
+        roots: Collection[str] = (),
+        first: Mapping[str, str] | None = None,
     ) -> Claim | None:
         """See the protocol."""
-        return self._database.write(lambda c: self._claim(c, owner, lease, mine, roots))
+
+        def body(connection: Connection) -> Claim | None:
+            claim = self._claim(connection, owner, lease, mine, roots)
+            if claim is None or claim.run.epoch > 1:
+                return claim
+            name = (first or {}).get(claim.run.workflow)
+            return self._moves.begin_first(connection, claim, name) if name else claim
+
+        return self._database.write(body)
 
     def _claim(
         self,
@@ -208,9 +222,11 @@ class SqlJournal:
         )
         return None if left is None else left / 1000
 
-    def write(self, run: Run, lease: float, move: Move) -> bool:
+    def write(
+        self, run: Run, lease: float, move: Move, act: Callable[[], None] | None = None
+    ) -> bool:
         """See the protocol."""
-        return self._database.write(lambda c: self._moves.write(c, run, lease, move))
+        return self._database.write(lambda c: self._moves.write(c, run, lease, move, act))
 
     def note(self, run: Run, text: str) -> None:
         """See the protocol."""

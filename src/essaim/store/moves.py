@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 from sqlalchemy import bindparam
 
-from essaim.model.journal import LostError, Mark, Move
-from essaim.model.runs import Run, RunState, StepState
+from essaim.model.journal import Claim, LostError, Mark, Move
+from essaim.model.runs import Run, RunState, StepRecord, StepState
 from essaim.store.database import Database, db_now
 from essaim.store.rows import milliseconds
 from essaim.store.schema import hold, run, step, wait
 from essaim.store.slots import Slots
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sqlalchemy.engine import Connection
 
 _MINE = (
@@ -106,20 +109,38 @@ class Moves:
             started_at=db_now(),
         )
 
-    def write(self, connection: Connection, its: Run, lease: float, move: Move) -> bool:
+    def begin_first(self, connection: Connection, claim: Claim, name: str) -> Claim:
+        """Write that the first step of a run begins, which was claimed just now."""
+        connection.execute(self._begin, {"b_run": claim.run.id, "b_name": name, "b_position": 0})
+        record = StepRecord(
+            run=claim.run.id, name=name, state=StepState.RUNNING, started_at=claim.now
+        )
+        return dataclasses.replace(claim, steps=(record,))
+
+    def write(
+        self,
+        connection: Connection,
+        its: Run,
+        lease: float,
+        move: Move,
+        act: Callable[[], None] | None = None,
+    ) -> bool:
         """Write a move; see `model.journal.Journal.write`."""
         self._guard(connection, its, lease, move)
-        for mark in move.marks:
-            _mark(connection, its.id, mark)
+        if act is not None:
+            act()
         if move.frees:
             self._slots.free(connection, [its.id])
-        if move.takes is not None and not self._slots.take(connection, its.id, move.takes):
-            return False
-        if move.begins:
+        has_slot = move.takes is None or self._slots.take(connection, its.id, move.takes)
+        if move.begins and has_slot:
             connection.execute(
                 self._begin,
                 {"b_run": its.id, "b_name": move.begins, "b_position": move.position},
             )
+        for mark in move.marks:
+            _mark(connection, its.id, mark)
+        if not has_slot:
+            return False
         if move.state.over or move.state is RunState.STUCK:
             self._settle(connection, its, move.state)
         return True

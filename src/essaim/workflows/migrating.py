@@ -164,6 +164,6 @@ MIGRATE = Workflow(
         Step(name="restore", do=restore, retry=_PATIENT),  # likewise
         # The owner may be at work on the new node: from here on it is only ever finished.
         Step(name="switch", do=switch, retry=_PATIENT, on_failure=OnFailure.STOP),
-        Step(name="retire", do=retire, on_failure=OnFailure.STOP),
+        Step(name="retire", do=retire, on_failure=OnFailure.STOP, stored=True),
     ),
 )

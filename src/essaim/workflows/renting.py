@@ -21,7 +21,6 @@ def accounts(context: Context) -> None:
         nodes = [node for node in nodes if node.state is not NodeState.LOST]
     elif len(nodes) < len(lease.nodes):
         raise TransientError("a machine of the lease was lost")
-    context.note(f"account on {', '.join(node.name for node in nodes[:4])}")
     at_once(partial(make_account, context, lease), nodes)
 
 
@@ -64,6 +63,6 @@ RENT = Workflow(
             retry=Backoff(attempts=4, first=0.2, longest=2.0),
         ),
         # The lease's owner may be at work already: there is no way back from here.
-        Step(name="activate", do=activate, on_failure=OnFailure.STOP),
+        Step(name="activate", do=activate, on_failure=OnFailure.STOP, stored=True),
     ),
 )
