@@ -236,16 +236,33 @@ def test_sessions_are_recorded_with_their_size_and_not_their_contents(fleet):
     assert came <= 5000
 
 
+def test_the_end_of_output_is_told_though_the_command_goes_on(fleet):
+    client = fleet.start("echo out; exec >&- 2>&-; read -r code; exit $code")
+    assert client.stdout.read() == b"out\n"  # to its end
+    assert client.poll() is None
+    client.stdin.write(b"7\n")
+    client.stdin.flush()
+    assert client.wait(PATIENCE) == 7
+
+
+def test_a_status_is_told_to_clients_that_end_their_input_at_any_moment(fleet):
+    # A client that has said and heard that nothing more comes closes, and hears no status then.
+    for _ in range(10):
+        client = fleet.start("cat; exit 7")
+        assert client.communicate(b"in", timeout=PATIENCE) == (b"in", b"")
+        assert client.returncode == 7
+
+
 def test_several_sessions_share_one_connection(fleet, tmp_path):
     # A short path: a socket's is at most 107 bytes long.
     socket = f"/tmp/gw-{os.getpid()}.sock"
     share = {"ControlPath": socket, "ControlMaster": "auto", "ControlPersist": "60"}
     try:
-        clients = [fleet.start("cat", **share) for _ in range(1)]
+        first = fleet.start("cat", **share)
         wait_for(lambda: os.path.exists(socket), "the master is there")
         more = [fleet.start(f"echo {number}", **share) for number in range(5)]
         assert [finish(one)[1] for one in more] == [f"{n}\n".encode() for n in range(5)]
-        assert finish(clients[0])[0] == 0
+        assert finish(first) == (0, b"", b"")
         assert len(fleet.book.sessions) == 1
     finally:
         run(["ssh", *fleet.options(**share), "-O", "exit", f"{ACCOUNT}@gateway"])

@@ -70,7 +70,7 @@ class End:
         self.other: End | None = None
         self._count = count
         self._held: list[tuple[bytes, int | None]] = []
-        self._ended = False  #: the far side said that nothing more comes
+        self.ended = False  #: the far side said that nothing more comes
         self.lost = False  #: what is below is gone
         self._full = False  #: too much is kept in the channel
         self._line_full = False  #: too much is kept in the connection below
@@ -85,7 +85,7 @@ class End:
         held, self._held = self._held, []
         for data, datatype in held:
             self._pass(data, datatype)
-        if self._ended:
+        if self.ended:
             self._pass_eof()
         if self.lost:
             self._close_other()
@@ -109,7 +109,7 @@ class End:
 
     def eof_received(self) -> bool:
         """Nothing more arrives; our direction stays open."""
-        self._ended = True
+        self.ended = True
         if self.other is not None:
             self._pass_eof()
         return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from essaim.gateway.sentences import sentence
 
 #: What a session ends with when the gateway ends it, as OpenSSH's own errors do.
 FAILED = 255
+#: Seconds the end of a command may follow the end of its output.
+END_FOLLOWS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +160,16 @@ class MachineSession(End, asyncssh.SSHClientSession[bytes]):
     @override
     def exit_signal_received(self, signal: str, core_dumped: bool, msg: str, lang: str) -> None:
         self._signal = (signal, core_dumped, msg, lang)
+
+    @override
+    def _pass_eof(self) -> None:
+        # Nearly always the command has ended, and its status and the close follow.  A client that
+        # has said and heard that nothing more comes would close before it hears the status.
+        asyncio.get_running_loop().call_later(END_FOLLOWS, self._pass_end_of_output)
+
+    def _pass_end_of_output(self) -> None:
+        if not self.lost and not self._client.ended:
+            super()._pass_eof()
 
     @override
     def _close_other(self) -> None:
