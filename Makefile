@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: help dev lock test check bench soak clean
+.PHONY: help dev lock test test-all check bench soak clean
 
 help:            ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
@@ -19,6 +19,9 @@ lock:            ## Resolve the dependencies anew and write the lock files (need
 
 test: dev        ## Run every test; installs the Debian packages they need when root
 	$(BIN)/python -m pytest -n 3 --dist loadfile
+
+test-all: dev    ## Also kill every workflow at every step on every kind of database
+	ESSAIM_TEST_ALL=1 $(BIN)/python -m pytest -n 3 --dist loadfile
 
 check: dev       ## Run every static check
 	$(BIN)/ruff format --check src tests
