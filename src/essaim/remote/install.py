@@ -44,7 +44,7 @@ install || { apt-get update -q && install; }
 # The archive is unpacked where only root can look, for files may hold secrets.
 INSTALL_FILES = r"""
 set -u
-fail() { echo "$*"; exit 1; }
+fail() { echo "$*" >&2; exit 1; }  # after what the tool that failed has said
 umask 022
 mkdir -p /var/lib/essaim || exit
 box=$(mktemp -d /var/lib/essaim/.put.XXXXXX) || exit
