@@ -14,6 +14,18 @@ sys.path.insert(0, str(Path(__file__).parent))
 pytest_plugins = ["databases"]
 
 
+#: Folders whose files take longest: begun first, so that no worker is left alone with one of them.
+LONG = ("endtoend", "workflows", "images", "bench", "drivers", "remote", "agent", "gateway")
+
+
+def pytest_collection_modifyitems(items):
+    def turn(item) -> int:
+        folder = item.path.parent.name
+        return LONG.index(folder) if folder in LONG else len(LONG)
+
+    items.sort(key=turn)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def nothing_left_open():
     """Let what a file of tests leaves open be said there, and not in whichever test comes later."""

@@ -92,9 +92,11 @@ def test_interrupted_builds_do_not_count_and_two_at_once_make_one(cache):
         jobs = [pool.submit(Images(cache).build, TINY, said[n].append) for n in range(2)]
         first, second = (job.result() for job in jobs)
     assert first == second == images.ready(TINY)
-    assert min(len(lines) for lines in said) == 1
-    assert ["waiting for another build of tiny"] in said
+    waiting = "waiting for another build of tiny"
+    assert [waiting] in said
     (words,) = [lines for lines in said if len(lines) > 1]
+    # The lock of the build that was killed may outlive its processes by a moment.
+    words = words[words[0] == waiting :]
     assert words[0] == "reading package lists"
     assert any(word.startswith("found ") for word in words), "packages were downloaded again"
     assert any(word.startswith("installing openssh-server (") for word in words)
