@@ -170,6 +170,9 @@ def _mariadb(server: str, install: str, folder: Path) -> Iterator[Server]:
         f"--port={port}",
         "--bind-address=127.0.0.1",
         "--innodb-flush-log-at-trx-commit=0",  # nobody pulls the plug of a test
+        "--innodb-flush-method=nosync",
+        "--innodb-doublewrite=0",
+        "--sync-frm=0",
         "--innodb-buffer-pool-size=32M",
         "--max-connections=300",
         "--skip-name-resolve",

@@ -351,7 +351,10 @@ class DeadlyJournal:
     def write(self, run: Run, lease: float, move: Move, act: Any = None) -> bool:
         written = self._journal.write(run, lease, move, act)
         end = StepState.UNDONE if self._trial.undoing else StepState.DONE
-        if any((mark.name, mark.state) == (self._trial.kill, end) for mark in move.marks):
+        ended = [(mark.name, mark.state) for mark in move.marks]
+        if move.done:
+            ended.append((move.begins, StepState.DONE))
+        if (self._trial.kill, end) in ended:
             die()
         return written
 

@@ -115,7 +115,7 @@ class Carrier:
             state=RunState.DONE if last else RunState.RUNNING,
             begins=step.name,
             position=self._workflow.steps.index(step),
-            marks=(Mark(name=step.name, state=StepState.DONE, output="{}"),),
+            done=True,
             frees=self._slot is not None,
         )
         try:
@@ -271,8 +271,9 @@ class Carrier:
         return False
 
     def _write(self, move: Move, act: Callable[[], None] | None = None) -> bool:
-        marks = (*self._marks, *move.marks)
-        move = dataclasses.replace(move, undoing=self._undoing, error=self._error, marks=marks)
+        move = dataclasses.replace(
+            move, undoing=self._undoing, error=self._error, marks=tuple(self._marks)
+        )
         written = self._means.journal.write(self._run, self._means.lease, move, act)
         self._marks.clear()
         return written

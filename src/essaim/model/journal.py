@@ -62,6 +62,7 @@ class Move:
     marks: tuple[Mark, ...] = ()
     begins: str = ""  #: a step that begins for the first time
     position: int = 0  #: where that step stands in its workflow
+    done: bool = False  #: it is also done already, and returned nothing
     frees: bool = False  #: gives its slot back
     takes: Slot | None = None  #: needs this slot to go on
 

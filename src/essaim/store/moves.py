@@ -99,14 +99,17 @@ class Moves:
 
     def __init__(self, database: Database) -> None:
         self._slots = Slots(database)
-        self._begin = database.insert_missing(step).values(
+        missing = database.insert_missing(step).values(
             run=bindparam("b_run"),
             name=bindparam("b_name"),
             position=bindparam("b_position"),
-            state=StepState.RUNNING.value,
             attempts=0,
             error="",
             started_at=db_now(),
+        )
+        self._begin = missing.values(state=StepState.RUNNING.value)
+        self._begin_done = missing.values(
+            state=StepState.DONE.value, output="{}", finished_at=db_now()
         )
 
     def begin_first(self, connection: Connection, claim: Claim, name: str) -> Claim:
@@ -133,9 +136,9 @@ class Moves:
             self._slots.free(connection, [its.id])
         has_slot = move.takes is None or self._slots.take(connection, its.id, move.takes)
         if move.begins and has_slot:
+            begin = self._begin_done if move.done else self._begin
             connection.execute(
-                self._begin,
-                {"b_run": its.id, "b_name": move.begins, "b_position": move.position},
+                begin, {"b_run": its.id, "b_name": move.begins, "b_position": move.position}
             )
         for mark in move.marks:
             _mark(connection, its.id, mark)
