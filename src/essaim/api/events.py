@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query
+from fastapi import Header, Query
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
@@ -17,12 +17,13 @@ from essaim.api.asking import Asking, Plane, Shown, Told
 from essaim.api.given import Event
 from essaim.api.options import Options
 from essaim.api.problems import answers
+from essaim.api.routes import routes
 from essaim.model import fleet
 from essaim.model.errors import EssaimError, UnauthorisedError
 from essaim.usecases import events, people
 from essaim.usecases.services import Services
 
-router = APIRouter(prefix="/api", tags=["leases"])
+router = routes("leases")
 
 #: Without a sign of life proxies close a connection.
 SIGN_OF_LIFE = 15.0

@@ -4,7 +4,7 @@ import asyncio
 import time
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Path, Query, Response
+from fastapi import Header, Path, Query, Response
 from starlette.concurrency import run_in_threadpool
 
 from essaim.api.asked import Extend, Release, Rent
@@ -12,12 +12,13 @@ from essaim.api.asking import Asking, Plane, Token, Told
 from essaim.api.given import Lease, LeaseDetail, RunInFull, Visit
 from essaim.api.pages import LINK, Paged
 from essaim.api.problems import answers
+from essaim.api.routes import routes
 from essaim.model.fleet import LeaseState, User
 from essaim.usecases import leases, people, runs
 from essaim.usecases.leases import LeaseView
 from essaim.usecases.services import Services
 
-router = APIRouter(prefix="/api", tags=["leases"])
+router = routes("leases")
 
 #: Seconds between looks at a lease that is being made ready: the first, and the longest.
 SOON, LATER = 0.03, 0.3

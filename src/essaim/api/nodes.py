@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 from starlette.concurrency import run_in_threadpool
 
 from essaim.api.asked import Announcement, Beat, Drain, Enrolment
@@ -10,9 +10,10 @@ from essaim.api.asking import Address, Asking, Credential, Plane, Told, Tries
 from essaim.api.given import Commands, EnrolmentToken, GatewayAddress, Node, Registered
 from essaim.api.pages import LINK, Paged
 from essaim.api.problems import answers
+from essaim.api.routes import routes
 from essaim.usecases import nodes
 
-router = APIRouter(prefix="/api", tags=["fleet"])
+router = routes("fleet")
 
 NodeId = Annotated[str, Path(pattern=r"^n-[a-z0-9]{1,32}$", examples=["n-5c1d9e0a77"])]
 

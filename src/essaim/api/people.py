@@ -2,16 +2,17 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 
 from essaim.api.asked import Change, Limits, NamePassword, NewPerson, RefreshToken
 from essaim.api.asking import Address, Asking, Plane, Tries
 from essaim.api.given import Project, Tokens, User
 from essaim.api.pages import LINK, Paged
 from essaim.api.problems import answers
+from essaim.api.routes import routes
 from essaim.usecases import people
 
-router = APIRouter(prefix="/api", tags=["people"])
+router = routes("people")
 
 Name = Annotated[str, Path(pattern=r"^[a-z][a-z0-9._-]{2,31}$", examples=["ada"])]
 ProjectName = Annotated[str, Path(pattern=f"^({people.PROJECT.pattern})$", examples=["compilers"])]

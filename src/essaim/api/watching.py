@@ -3,17 +3,17 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from fastapi import APIRouter
 from fastapi.responses import PlainTextResponse
 
 from essaim.api.asking import Plane, Told, Watcher
 from essaim.api.given import Health
 from essaim.api.problems import answers
+from essaim.api.routes import routes
 from essaim.model.errors import UnknownError
 from essaim.model.fleet import LeaseState, NodeState
 from essaim.usecases import watching
 
-router = APIRouter(tags=["operation"])
+router = routes("operation", prefix="")
 
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
 TEXT = {"content": {"text/plain": {"schema": {"type": "string"}}}}
