@@ -28,12 +28,14 @@ class Book:
 
     def __init__(self) -> None:
         self.leases: dict[str, Route] = {}
+        self.asked = 0  #: how often somebody wanted to know of a lease
         self.node_keys: dict[str, str] = {}
         self.sessions: dict[str, SessionStart] = {}
         self.bytes: dict[str, tuple[int, int]] = {}
         self.strangers: list[SessionStart] = []
 
     def lease(self, name):
+        self.asked += 1
         return self.leases.get(name)
 
     def node_key(self, node):

@@ -196,3 +196,14 @@ def test_a_gateway_can_be_started_again(empty_fleet):
         with running(made):
             assert empty_fleet.ssh("echo in").stdout == b"in\n"
     made.stop()
+
+
+def test_a_login_that_waits_for_a_lost_machine_follows_the_lease(fleet):
+    # A node behind a tunnel that is gone is waited for: it may only be changing networks.
+    fleet.lease(0, node="gone", tunnel=True)
+    client = fleet.start("hostname")
+    wait_for(lambda: fleet.book.asked >= 5, "the gateway waits for the machine")
+    fleet.lease(1)
+    name = fleet.machines[1].machine
+    assert finish(client) == (0, f"{name}\n".encode(), b"")
+    assert [session.node for session in fleet.book.sessions.values()] == [name]

@@ -28,6 +28,8 @@ CHANNELS = 64
 GRACE = 0.3
 #: Seconds between looks at a lease that no machine holds: the first, and the longest.
 FIRST_LOOK, LOOK_EVERY = 0.02, 0.2
+#: Seconds between looks whether a lease has moved off a machine that is slow to answer.
+LOOK_WHILE_WAITING = 0.5
 #: Seconds a client that was refused may stay.
 LINGER = 5.0
 #: Seconds what a client left open on the machine may take to close, for the next to use the way.
@@ -70,10 +72,7 @@ class Visit:
         try:
             if not room:
                 raise RefusedError("full")
-            route = await self._held()
-            upstream = self._hub.warm.take(route)
-            if upstream is None:
-                upstream = await log_in(route, self._hub.key, await self._hub.way_to(route))
+            upstream = await self._reach()
         except EssaimError as exc:
             await self._record(refused=exc.what)
             refusal = _shown(self._name, exc)
@@ -88,6 +87,30 @@ class Visit:
         self._far_line = Line(upstream)
         self._follow = self._hub.spawn(self._until_lost(upstream))
         return upstream
+
+    async def _reach(self) -> asyncssh.SSHClientConnection:
+        """Log in at the machine that holds the lease; at its successor when that moves meanwhile.
+
+        A machine that was lost does not answer, and may be waited for longer than the move takes.
+        """
+        while True:
+            route = await self._held()
+            warm = self._hub.warm.take(route)
+            if warm is not None:
+                return warm
+            attempt = asyncio.ensure_future(self._log_in(route))
+            try:
+                while not (await asyncio.wait([attempt], timeout=LOOK_WHILE_WAITING))[0]:
+                    now = await self._hub.ask(self._hub.routes.lease, self._name)
+                    if now is None or (now.node, now.host_key) != (route.node, route.host_key):
+                        break
+                else:
+                    return attempt.result()
+            finally:
+                attempt.cancel()
+
+    async def _log_in(self, route: Route) -> asyncssh.SSHClientConnection:
+        return await log_in(route, self._hub.key, await self._hub.way_to(route))
 
     async def _held(self) -> Route:
         """Give the route once a machine holds the lease, which may be moving just now."""
