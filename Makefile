@@ -14,7 +14,7 @@ dev:             ## Make the development environment from the lock files
 	@./essaim --prepare dev
 
 lock:            ## Resolve the dependencies anew and write the lock files (needs uv)
-	$(COMPILE) pyproject.toml --extra mariadb --extra postgresql --extra server -o requirements.lock
+	$(COMPILE) pyproject.toml --extra celery --extra mariadb --extra postgresql --extra server -o requirements.lock
 	$(COMPILE) pyproject.toml --all-extras --group dev -c requirements.lock -o requirements-dev.lock
 
 test: dev        ## Run every test; installs the Debian packages they need when root
