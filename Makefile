@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: help dev lock test test-all check bench soak clean
+.PHONY: help dev lock test test-all check bench soak up-cluster demo-cluster down-cluster clean
 
 help:            ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
@@ -37,6 +37,15 @@ bench: dev       ## Measure, beside peers in the same minute; prints a table, wr
 
 soak: dev        ## Let 10,000 agents beat for ten minutes; writes soak.json
 	$(BIN)/python -m essaim_lab.bench beats --minutes 10 --json soak.json
+
+up-cluster: dev  ## Bring the deployment of deploy/ up on this computer, in a Docker engine of its own
+	$(BIN)/python -m essaim_lab.deployment up
+
+demo-cluster: dev ## Bring it up, play the demonstration through Caddy, scale, take it down
+	$(BIN)/python -m essaim_lab.deployment demo
+
+down-cluster:    ## Take the deployment away, data too
+	$(BIN)/python -m essaim_lab.deployment down
 
 clean:           ## Remove what the targets made (not the image cache, not your machines)
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage bench.json soak.json

@@ -11,7 +11,7 @@ import pytest
 # The tests are not packages: their helpers are found from here, as ruff's `src` setting says.
 sys.path.insert(0, str(Path(__file__).parent))
 
-pytest_plugins = ["databases"]
+pytest_plugins = ["databases", "brokers"]
 
 
 #: Folders whose files take longest: begun first, so that no worker is left alone with one of them.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from essaim.model.errors import SetupError, TransientError, UnknownError
 from essaim.model.spelling import meant
 
 if TYPE_CHECKING:
-    from essaim.couriers.threads import ThreadCourier
+    from essaim.couriers import Courier
     from essaim.engine.execute import Engine
     from essaim.images.cache import Images
     from essaim.model.machines import Driver
@@ -29,14 +29,21 @@ if TYPE_CHECKING:
     from essaim.store.leases import Leases
     from essaim.store.logs import CommandLogs
     from essaim.store.people import People
+    from essaim.store.settings import Settings
     from essaim.store.stacks import Stacks
+    from essaim.store.tries import Tries
     from essaim.store.turns import Turns
     from essaim.store.visits import Visits
+    from essaim.store.workers import Workers
     from essaim.workflows.lending import Accounts, Lending
+    from essaim.workflows.ways import Ways
 
 #: How many may do a thing at once on a site that does not say.
 SLOTS = {"create": 16, "start": 8, "destroy": 16}
 PROVISIONERS = ("native", "ansible")
+#: Connections to a database server, kept and for moments, by kind of process: as many as it has
+#: threads that ask.  Any other kind has what `store.database` says.
+POOLS = {"api": (8, 32), "controller": (4, 16), "gateway": (4, 16), "check": (1, 3)}
 
 
 def state_home(environ: Mapping[str, str]) -> Path:
@@ -55,13 +62,38 @@ def cache_home(environ: Mapping[str, str]) -> Path:
     return Path(base) / "essaim"
 
 
+def _pool(said: str) -> tuple[int, int] | None:
+    """Read `8` or `8+32`: connections that are kept, and more for moments."""
+    if not said:
+        return None
+    kept, _, more = said.partition("+")
+    if not kept.isdigit() or not (more or "0").isdigit() or not int(kept):
+        raise SetupError(
+            f"ESSAIM_POOL={said}: this is no number of connections", hint="say 8, or 8+32"
+        )
+    return int(kept), int(more or 0)
+
+
 class App:
     """One control plane.  Parts are made, and their libraries imported, when first used."""
 
-    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+    def __init__(self, environ: Mapping[str, str] = os.environ, *, kind: str = "command") -> None:
         self.home = state_home(environ)
+        self.keys = Path(environ.get("ESSAIM_KEYS") or self.home / "keys").absolute()
+        self.homes = Path(environ.get("ESSAIM_HOMES") or self.home / "homes").absolute()
+        self.kind = kind  #: of process: api, controller, gateway, worker, serve, command, check
+        self.pool = _pool(environ.get("ESSAIM_POOL") or "") or POOLS.get(kind)
+        #: Whether runs are carried in this process when there is no broker.
+        self.carries = kind not in ("api", "gateway", "check")
         self.cache = cache_home(environ)
         self.database_url = environ.get("ESSAIM_DATABASE") or f"sqlite:///{self.home}/essaim.db"
+        #: Where messages for workers go: `redis://…` or `amqp://…`.  Without it this process
+        #: carries runs itself.
+        self.broker = environ.get("ESSAIM_BROKER") or ""
+        #: The runs of each site are for that site's workers alone.
+        self.site_queues = environ.get("ESSAIM_SITE_QUEUES", "") not in {"", "0"}
+        #: Whose runs this process carries: all, or those of some sites ("" for runs of no site).
+        self.sites: Collection[str] | None = None
         #: Seconds between heartbeats and checks of nodes; nothing for the usual.
         self.interval = float(environ.get("ESSAIM_INTERVAL") or 0)
         #: Who makes the accounts of leases: the helper on the machine, or a playbook.
@@ -84,11 +116,15 @@ class App:
     @functools.cached_property
     def database(self) -> Database:
         """The database, brought up to date."""
-        from essaim.store.database import open_database
+        from essaim.store.database import POOL, open_database
         from essaim.store.migrate import migrate
 
-        database = open_database(self.database_url)
+        database = open_database(self.database_url, self.pool or POOL)
         migrate(database)
+        if self.site_queues:
+            from essaim.store.adding import SITE_QUEUES
+
+            database.engine.update_execution_options(**{SITE_QUEUES: True})
         return database
 
     @functools.cached_property
@@ -162,11 +198,41 @@ class App:
         return Turns(self.database)
 
     @functools.cached_property
+    def workers(self) -> Workers:
+        """Which processes of this control plane live."""
+        from essaim.store.workers import Workers
+
+        return Workers(self.database)
+
+    @functools.cached_property
+    def settings(self) -> Settings:
+        """Secrets and choices that all processes share."""
+        from essaim.store.settings import Settings
+
+        return Settings(self.database)
+
+    @functools.cached_property
+    def tries(self) -> Tries:
+        """Who tried how often, at all processes together."""
+        from essaim.store.tries import Tries
+
+        return Tries(self.database)
+
+    @functools.cached_property
+    def ways(self) -> Ways:
+        """Ways to nodes through their tunnels."""
+        from essaim.store.tunnels import Tunnels
+        from essaim.workflows.ways import Ways
+
+        key = functools.cache(lambda: self.settings.secret("gateway.inner"))
+        return Ways(Tunnels(self.database), key)
+
+    @functools.cached_property
     def keyring(self) -> Keyring:
         """SSH keys."""
         from essaim.remote.keyring import Keyring
 
-        return Keyring(self.home / "keys")
+        return Keyring(self.keys)
 
     @functools.cached_property
     def images(self) -> Images:
@@ -227,7 +293,9 @@ class App:
             journal=self.journal,
             remote=self.remote,
             keyring=self.keyring,
-            homes=Homes(self.home / "homes"),
+            homes=Homes(self.homes),
+            dial=self.ways.dial,
+            lead=self.ways.lead,
         )
 
     def _playbook(self) -> Accounts:
@@ -275,14 +343,24 @@ class App:
             emit=self._tell,
             slots=self.slots,
             own_only=self.own_only,
+            sites=self.sites,
         )
 
     def _tell(self, event: Event) -> None:
         self.watch(event)  # looked up each time: who watches changes with what is followed
 
     @functools.cached_property
-    def courier(self) -> ThreadCourier:
-        """Brings due runs to the engine."""
+    def courier(self) -> Courier:
+        """Brings due runs to the engine of this process, or to workers when there is a broker."""
+        if self.broker:
+            from essaim.couriers.celery import CeleryCourier
+
+            served = self.workers.sites
+            return CeleryCourier(self.journal, self.broker, tell=self._tell, served=served)
+        if not self.carries:
+            from essaim.couriers.leaving import LeavingCourier
+
+            return LeavingCourier(self.journal)
         from essaim.couriers.threads import ThreadCourier
 
         return ThreadCourier(self.engine)
@@ -292,6 +370,8 @@ class App:
         made = vars(self)
         if "courier" in made:
             self.courier.stop()
+        if "engine" in made and self.broker:
+            self.engine.close()  # else the courier's threads have it, and close it
         if "remote" in made:
             self.remote.close()
         if "database" in made:

@@ -31,6 +31,7 @@ from essaim.store.journal import SqlJournal
 from essaim.store.leases import Leases
 from essaim.store.people import People
 from essaim.store.visits import Visits
+from essaim.store.workers import Workers
 from essaim.usecases.credentials import digest, new_token, sign_access
 from essaim.usecases.leases import grant_queue
 
@@ -78,6 +79,8 @@ class Plane:
         self.fleet = Fleet(self.database, policy)
         self.leases = Leases(self.database, policy)
         self.journal = SqlJournal(self.database)
+        self.workers = Workers(self.database)
+        self.broker, self.site_queues = "", False
         self.keyring = Keyring()
         self.gate = threading.Event()
         self.gate.set()

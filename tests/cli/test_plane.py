@@ -61,7 +61,7 @@ def test_all_parts_run_in_one_process_and_stop(app):
         port = all_of_it.gateway.port
         assert banner(port).startswith(b"SSH-2.0-Essaim")
         assert all_of_it.gateway_key.startswith("ssh-ed25519 ")
-        assert app.lending.dial == all_of_it.gateway.dial
+        assert app.ways.here is all_of_it.gateway
     with pytest.raises(httpx.TransportError):
         httpx.get(f"{at}/readyz", timeout=PATIENCE)
     with pytest.raises(ConnectionRefusedError):
@@ -103,7 +103,7 @@ def test_the_api_stops_although_somebody_asks_without_end(app, monkeypatch):
 def test_the_gateway_runs_alone(app):
     with running(GatewayServer(app, NOWHERE)) as alone:
         assert banner(alone.gateway.port).startswith(b"SSH-2.0-Essaim")
-        assert app.lending.dial == alone.gateway.dial
+        assert app.ways.here is alone.gateway
 
 
 def test_the_gateways_policy_is_a_setting(tmp_path):

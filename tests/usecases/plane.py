@@ -13,6 +13,7 @@ from essaim.store.journal import SqlJournal
 from essaim.store.leases import Leases
 from essaim.store.people import People
 from essaim.store.visits import Visits
+from essaim.store.workers import Workers
 from essaim.usecases.credentials import digest
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJx1rKqXl7ZJcG9Vt0mC3o2y5QnC8m8m0mJ3H1g0Yy2k me@here"
@@ -48,6 +49,8 @@ class Plane:
         self.fleet = Fleet(database, policy)
         self.leases = Leases(database, policy)
         self.journal = SqlJournal(database)
+        self.workers = Workers(database)
+        self.broker, self.site_queues = "", False
         self.courier = Courier()
         self.keyring = Keyring()
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +26,8 @@ INTERVAL = 30.0
 REAP_EVERY = 60.0
 LONGEST_PAUSE = 120.0
 LONGEST_INTERVAL = 3600.0
+LAST_PORT = 65535
+_HOST = re.compile(r"[A-Za-z0-9:][A-Za-z0-9.:-]{0,253}")
 
 
 def say(sentence: str) -> None:
@@ -112,10 +116,10 @@ class Agent:
                 if now >= reap_at:
                     self._reap()
                     reap_at = now + REAP_EVERY
-                if self._tunnel:
-                    self._tunnel.keep(now)
                 if now >= beat_at:
                     beat_at = time.monotonic() + self._beat()
+                if self._tunnel:  # after the first beat, which says where gateways are
+                    self._tunnel.keep(time.monotonic())
                 wake = min(beat_at, reap_at, now + 2.0 if self._tunnel else beat_at)
                 self._stop.wait(max(0.0, wake - time.monotonic()))
         except RefusedError as exc:
@@ -157,6 +161,8 @@ class Agent:
             say(f"{self._kept['server']} answers again after {self._failures} failed beats")
         self._failures = 0
         self._state.note(ok=True)
+        if self._tunnel:
+            self._tunnel.offer(given.get("gateways"))
         interval = asked_interval(given, self._kept["interval"])
         if interval != self._kept["interval"]:
             say(f"{self._kept['server']} wants a beat every {interval:g} s from now on")
@@ -224,14 +230,30 @@ class Tunnel:
         self._words = ["ssh", "-N", "-T", "-F", "/dev/null", "-i", str(state.tunnel_key)]
         for name, value in options.items():
             self._words += ["-o", f"{name}={value}"]
-        self._words += ["-R", f"0:127.0.0.1:{kept['port']}", "-p", str(port)]
-        self._words += ["-l", f"node-{kept['id']}", host]
+        self._words += ["-R", f"0:127.0.0.1:{kept['port']}", "-l", f"node-{kept['id']}"]
+        #: Where gateways are; each node begins at another one.
+        self._told = (host, port)
+        self._places = [self._told]
+        self._next = zlib.crc32(kept["id"].encode())
         #: As for beats: whoever cannot be reached for three checks is lost.
         self._longest = max(1.0, float(kept.get("interval") or INTERVAL))
         self._process: subprocess.Popen[bytes] | None = None
         self._failures = 0
         self._again_at = 0.0
         self._began = 0.0
+
+    def offer(self, gateways: Any) -> None:
+        """Hear where gateways are that live; they all show the key that was pinned."""
+        places = []
+        for each in gateways if isinstance(gateways, list) else []:
+            with contextlib.suppress(KeyError, TypeError, ValueError):
+                host, port = str(each["host"]), int(each["port"])
+                if _HOST.fullmatch(host) and 0 < port <= LAST_PORT:
+                    places.append((host, port))
+        # The one we were told at first may be the address of all of them.
+        self._places = sorted(set(places)) or [self._told]
+        if self._told not in self._places:
+            self._places.append(self._told)
 
     def keep(self, now: float) -> None:
         """Start it when it is not there; not more often than is polite."""
@@ -244,11 +266,15 @@ class Tunnel:
             pause = pause_after(self._failures, 1.0, random.random())  # noqa: S311 - no secret
             self._again_at = now + min(pause, self._longest)
             self._process = None
+            self._next += 1
             say(f"the tunnel ended after {lasted:.0f} s (ssh exited {code}); making it again")
         if now >= self._again_at:
             self._began = now
+            host, port = self._places[self._next % len(self._places)]
             self._process = subprocess.Popen(
-                self._words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+                [*self._words, "-p", str(port), "--", host],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
             )
 
     def end(self) -> None:

@@ -1,4 +1,4 @@
-"""Makes the HTTP API.  It keeps nothing but counts of tries, so any number of them may run."""
+"""Makes the HTTP API.  It keeps nothing that others need, so any number of them may run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def create_app(services: Services, options: Options | None = None) -> FastAPI:
     )
     app.state.services = services
     app.state.options = told
-    app.state.limiter = Limiter(told.rates, told.clock)
+    shared = services.tries if told.together else None
+    app.state.limiter = Limiter(told.rates, told.clock, shared)
     problems.install(app)
     # Not included as routers: each of them would be walked through twice for every request.
     app.router.routes.extend(route for router in ROUTERS for route in router.routes)

@@ -112,10 +112,18 @@ class Registered(Given):
     interval: float = Field(description="Seconds between heartbeats", examples=[30.0])
 
 
+class GatewayPlace(Given):
+    """One of the SSH gateways; all show the same host key."""
+
+    host: str = Field(examples=["gateway-2.example.org"])
+    port: int = Field(examples=[2222])
+
+
 class Commands(Given):
-    """What an agent shall do: nothing so far."""
+    """What an agent shall do: nothing so far; and the gateways it may keep its tunnel to."""
 
     commands: list[str] = Field(default_factory=list)
+    gateways: list[GatewayPlace] = Field(default_factory=list)
 
 
 class Node(Given):

@@ -6,8 +6,13 @@ import math
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from essaim.model.errors import EssaimError
+from essaim.store.tries import Try
+
+if TYPE_CHECKING:
+    from essaim.store.tries import Tries
 
 #: So many keys are remembered at most: an attacker with many addresses shall not fill the memory.
 MOST_KEYS = 100_000
@@ -38,10 +43,20 @@ class TooManyError(EssaimError):
 
 
 class Limiter:
-    """Counts tries of this process by kind and key.  Safe to share between threads."""
+    """Counts tries by kind and key.  Safe to share between threads.
 
-    def __init__(self, rates: Mapping[str, Rate], clock: Callable[[], float]) -> None:
+    Those of this process are counted in memory; with `shared`, those it would allow are then
+    counted with all other processes'.  So a flood at one process is no flood of the database.
+    """
+
+    def __init__(
+        self,
+        rates: Mapping[str, Rate],
+        clock: Callable[[], float],
+        shared: Tries | None = None,
+    ) -> None:
         self._rates = rates
+        self._shared = shared
         self._clock = clock
         self._lock = threading.Lock()
         #: When each key will have made up for all its tries.
@@ -62,9 +77,19 @@ class Limiter:
             for kind, key in keys.items():
                 even = max(self._even_at.get((kind, key), now), now)
                 self._even_at[kind, key] = even + self._rates[kind].gap
+        if self._shared is not None:
+            wait = self._shared.take([self._try(kind, key) for kind, key in keys.items()])
+            if wait > 0:
+                raise TooManyError(wait)
+
+    def _try(self, kind: str, key: str) -> Try:
+        rate = self._rates[kind]
+        return Try(kind=kind, key=key, gap=rate.gap, within=rate.seconds)
 
     def give_back(self, kind: str, key: str) -> None:
         """Take back one try, which turned out not to be a guess."""
+        if self._shared is not None:
+            self._shared.give_back(self._try(kind, key))
         with self._lock:
             if (kind, key) in self._even_at:
                 self._even_at[kind, key] -= self._rates[kind].gap

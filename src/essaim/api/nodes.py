@@ -7,7 +7,14 @@ from starlette.concurrency import run_in_threadpool
 
 from essaim.api.asked import Announcement, Beat, Drain, Enrolment
 from essaim.api.asking import Address, Asking, Credential, Plane, Told, Tries
-from essaim.api.given import Commands, EnrolmentToken, GatewayAddress, Node, Registered
+from essaim.api.given import (
+    Commands,
+    EnrolmentToken,
+    GatewayAddress,
+    GatewayPlace,
+    Node,
+    Registered,
+)
 from essaim.api.pages import LINK, Paged
 from essaim.api.problems import answers
 from essaim.api.routes import routes
@@ -43,10 +50,13 @@ def register(
 
 # A coroutine: a plain function would be called in one thread and its answer written in another.
 @router.post("/workers/heartbeat", responses=answers(401, 409))
-async def heartbeat(body: Beat, services: Plane, credential: Credential) -> Commands:
+async def heartbeat(
+    body: Beat, services: Plane, told: Told, credential: Credential
+) -> Commands:
     """Say that a machine lives."""
     await run_in_threadpool(nodes.heartbeat, services, credential, body.said())
-    return Commands()
+    places = [GatewayPlace(host=host, port=port) for host, port in told.gateways()]
+    return Commands(gateways=places)
 
 
 @router.get("/nodes", responses={200: LINK, **answers(401)})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from essaim.api.limits import Rate
@@ -36,6 +36,11 @@ class Options:
     gateway: Gateway = Gateway()
     #: Gives the text served at /agent.py.  Edges do not know each other: who starts both says it.
     agent: Callable[[], str] | None = None
+    #: Gives the addresses of gateways that live, for agents to choose from; none: only `gateway`.
+    gateways: Callable[[], Sequence[tuple[str, int]]] = tuple
+    #: Says whether this process is about to end, so that nobody sends it anything new.
+    leaving: Callable[[], bool] = bool
+    together: bool = False  #: tries are counted by all processes, in the database
     rates: Mapping[str, Rate] = field(default_factory=lambda: RATES)
     clock: Callable[[], float] = time.monotonic  #: of the rate limits
     most_bytes: int = 64 * 1024  #: of a request's body

@@ -9,7 +9,7 @@ from essaim.api.asking import Plane, Told, Watcher
 from essaim.api.given import Health
 from essaim.api.problems import answers
 from essaim.api.routes import routes
-from essaim.model.errors import UnknownError
+from essaim.model.errors import TransientError, UnknownError
 from essaim.model.fleet import LeaseState, NodeState
 from essaim.usecases import watching
 
@@ -27,8 +27,10 @@ async def healthz() -> Health:
 
 
 @router.get("/readyz", responses=answers())
-def readyz(services: Plane) -> Health:
-    """This process can serve: its database answers."""
+def readyz(services: Plane, told: Told) -> Health:
+    """This process can serve: its database answers, and it is not about to end."""
+    if told.leaving():
+        raise TransientError("this server is about to end", hint="ask another one")
     watching.ready(services)
     return Health(status="ok")
 

@@ -8,10 +8,15 @@ import typer
 
 from essaim import __version__
 from essaim.cli import (
+    api,
+    autoscale,
+    check,
     config,
+    controller,
     demo,
     doctor,
     events,
+    gateway,
     images,
     leases,
     machines,
@@ -21,6 +26,7 @@ from essaim.cli import (
     runs,
     serve,
     stacks,
+    worker,
 )
 
 app = typer.Typer(
@@ -58,12 +64,18 @@ for command in (
 ):
     app.command(rich_help_panel=RENT)(command)
 app.command(rich_help_panel=LEND)(serve.serve)
+app.command(rich_help_panel=LEND)(api.api)
+app.command(rich_help_panel=LEND)(controller.controller)
+app.command(rich_help_panel=LEND)(gateway.gateway)
+app.command(rich_help_panel=LEND)(worker.worker)
+app.add_typer(autoscale.app, name="autoscale", rich_help_panel=LEND)
 app.add_typer(nodes.app, name="nodes", rich_help_panel=LEND)
 app.add_typer(people.users, name="users", rich_help_panel=LEND)
 app.add_typer(people.projects, name="projects", rich_help_panel=LEND)
 app.command(rich_help_panel=LEND)(demo.demo)
 app.add_typer(images.app, name="image", rich_help_panel=CARE)
 app.command(rich_help_panel=CARE)(doctor.doctor)
+app.command(rich_help_panel=CARE)(check.check)
 
 
 def _version(wanted: bool) -> None:

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import secrets
 import socket
 import threading
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from essaim.model.errors import SetupError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from essaim.bootstrap import App
 
 log = logging.getLogger(__name__)
@@ -25,6 +26,9 @@ log = logging.getLogger(__name__)
 STOP_WITHIN = 30.0
 #: Seconds answers under way have when the API stops: streams of events never end by themselves.
 ANSWER_WITHIN = 5
+#: Seconds after which it is asked again where gateways are.
+PLACES_EVERY = 3.0
+ANYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - recognised, not listened on
 #: Seconds between looks at a lease in use: how late a client may be cut off.
 CHECK_EVERY = 1.0
 
@@ -49,29 +53,46 @@ class GatewayServer:
         *,
         sockets: Sequence[socket.socket] = (),
         forwarding: str = "",
+        inner: tuple[str, int] = ("127.0.0.1", 0),
+        public: tuple[str, int] = ("", 0),
+        linger: float = 0.0,
     ) -> None:
         from essaim.gateway.gateway import Gateway
+        from essaim.gateway.mates import PlaneMates
         from essaim.gateway.plane import PlaneRoutes
+        from essaim.store.tunnels import Door
 
         self._app = app
+        self._linger = linger
+        self.id = f"gateway-{socket.gethostname()[:60]}-{os.getpid()}-{secrets.token_hex(4)}"
+        door = Door(
+            gateway=self.id,
+            address=own_address() if inner[0] in ANYWHERE else inner[0],
+            port=inner[1],
+            public_host=public[0],
+            public_port=public[1],
+        )
         self.gateway = Gateway(
-            PlaneRoutes(app, forwarding=forwarding or app.forwarding),
-            host_key=gateway_key_file(app),
+            PlaneRoutes(app, forwarding=forwarding or app.forwarding, gateway=self.id),
+            host_key=app.keyring.gateway_key(),
             user_key=app.keyring.user_key(),
             host=at[0],
             port=at[1],
             sockets=sockets,
             check_every=CHECK_EVERY,
+            mates=PlaneMates(app.ways, door),
+            inner=inner,
         )
 
     def start(self) -> None:
         """Listen; SetupError when the port cannot be had."""
-        self._app.lending.dial = self.gateway.dial
         self.gateway.start()
+        self._app.ways.here = self.gateway
 
     def stop(self) -> None:
-        """End every connection, telling clients why."""
-        self.gateway.stop()
+        """End every connection, telling clients why; those who are here may stay for a while."""
+        self.gateway.stop(linger=self._linger)
+        self._app.ways.here = None
 
 
 class ApiServer:
@@ -81,7 +102,12 @@ class ApiServer:
     """
 
     def __init__(
-        self, app: App, sockets: Sequence[socket.socket], *, gateway: tuple[str, int]
+        self,
+        app: App,
+        sockets: Sequence[socket.socket],
+        *,
+        gateway: tuple[str, int],
+        drain: float = 0.0,
     ) -> None:
         import uvicorn
 
@@ -90,9 +116,18 @@ class ApiServer:
         from essaim.api.options import Gateway, Options
 
         host, port = gateway
-        its = Gateway(host=host, port=port, host_key=gateway_public_key(app))
+        its = Gateway(host=host, port=port, host_key=app.keyring.gateway_public_key())
+        self._drain = drain
+        self._leaving = threading.Event()
+        options = Options(
+            gateway=its,
+            agent=source,
+            gateways=Places(app),
+            leaving=self._leaving.is_set,
+            together=True,
+        )
         config = uvicorn.Config(
-            create_app(app, Options(gateway=its, agent=source)),
+            create_app(app, options),
             log_level="warning",
             lifespan="off",
             access_log=False,
@@ -108,12 +143,38 @@ class ApiServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Finish the answers under way, within a limit."""
+        """Say that it is not ready, for a moment; then finish the answers under way."""
+        self._leaving.set()
+        if self._drain:
+            # Whoever balances the load has to notice before connections are refused.
+            time.sleep(self._drain)
         self._server.should_exit = True
         self._thread.join(STOP_WITHIN)
         if self._thread.is_alive():
             self._server.force_exit = True
             log.error("the API is still busy %g s after it was told to stop", STOP_WITHIN)
+
+
+class Places:
+    """Where the gateways are that agents may choose from, as of some seconds ago."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._lock = threading.Lock()
+        self._again_at = 0.0
+        self._known: list[tuple[str, int]] = []
+
+    def __call__(self) -> list[tuple[str, int]]:
+        """Give host and port of each gateway that has an address of its own."""
+        # Heartbeats come by the thousand: only one of them asks.
+        if time.monotonic() >= self._again_at and self._lock.acquire(blocking=False):
+            try:
+                doors = self._app.ways.tunnels.alive()
+                self._known = [(d.public_host, d.public_port) for d in doors if d.public_host]
+                self._again_at = time.monotonic() + PLACES_EVERY
+            finally:
+                self._lock.release()
+        return self._known
 
 
 class Controllers:
@@ -129,7 +190,8 @@ class Controllers:
     def start(self) -> None:
         """Begin, with what an earlier process of this host left first."""
         self._loops.start()
-        self._app.engine.release_dead()
+        if not self._app.broker:
+            self._app.engine.release_dead()
         self._app.courier.wake()
 
     def stop(self) -> None:
@@ -158,11 +220,17 @@ class Plane:
         told: tuple[str, int] | None = None,
         homes_every: float = 60.0,
         forwarding: str = "",
+        inner: tuple[str, int] = ("127.0.0.1", 0),
     ) -> None:
+        from essaim.usecases.keys import same_keys
+
+        same_keys(app)
         self.app = app
-        self._doors = GatewayServer(app, gateway, sockets=gateway_sockets, forwarding=forwarding)
+        self._doors = GatewayServer(
+            app, gateway, sockets=gateway_sockets, forwarding=forwarding, inner=inner
+        )
         self.gateway = self._doors.gateway
-        self.gateway_key = gateway_public_key(app)
+        self.gateway_key = app.keyring.gateway_public_key()
         self._controllers = Controllers(app, homes_every=homes_every)
         self._api, self._host, self._told = api, gateway[0], told
         self._running = contextlib.ExitStack()
@@ -187,16 +255,14 @@ def _start(part: Part, begun: contextlib.ExitStack) -> None:
     begun.callback(part.stop)
 
 
-def gateway_public_key(app: App) -> str:
-    """The key the gateway shows, as in `known_hosts`; made if there is none yet."""
-    from essaim.gateway.gateway import load_host_key
-
-    return load_host_key(gateway_key_file(app)).export_public_key().decode().strip()
-
-
-def gateway_key_file(app: App) -> Path:
-    """Where the gateway's host key is kept."""
-    return app.home / "keys" / "gateway"
+def own_address() -> str:
+    """The address this computer has on its way out; nothing is sent."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect(("192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+    except OSError:
+        return socket.gethostname()
 
 
 def listening(host: str, port: int) -> socket.socket:

@@ -45,6 +45,7 @@ class Progress:
     began: float = field(default_factory=time.monotonic)
     done: int = 0
     active: dict[str, Doing] = field(default_factory=dict)
+    lacks: str = ""  #: why nobody carries anything
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -53,6 +54,9 @@ class Progress:
 
     def __call__(self, event: Event) -> None:
         """Take note of an event."""
+        if event.kind == "waiting" and event.text != self.lacks and not event.step:
+            self.lacks = event.text
+            say(f"  · {event.subject}: {event.text}")
         if event.parent is None:
             return
         with self.lock:

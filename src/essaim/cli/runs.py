@@ -52,8 +52,8 @@ def show(run_id: RunId, as_json: Json = False) -> None:
         return
     run = detail.run
     say(f"{run.id}  {run.workflow} {run.subject}  {run.state.value}  asked by {run.who or '?'}")
-    if run.error:
-        say(run.error)
+    if run.error or (run.note and not run.state.over):
+        say(run.error or run.note)
     steps = [
         (s.name, s.state.value, str(s.attempts), _took(s.started_at, s.finished_at), _line(s.error))
         for s in detail.steps

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 import threading
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
 #: The enrolment that is made on the first start: enough for a room, and for a day.
 FIRST_USES, FIRST_SECONDS = 10, 86400
-ANYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - recognised, not listened on
 
 
 def serve(
@@ -34,6 +32,14 @@ def serve(
         str,
         typer.Option(metavar="HOST[:PORT]", help="How they reach the gateway, if otherwise."),
     ] = "",
+    inner: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST[:PORT]",
+            envvar="ESSAIM_INNER",
+            help="Where other processes reach machines behind this gateway.",
+        ),
+    ] = "127.0.0.1",
 ) -> None:
     """Run the control plane of a fleet: machines join it, people rent them.
 
@@ -51,29 +57,33 @@ def serve(
     """
     from essaim.bootstrap import App
     from essaim.cli.plane import Plane, listening
+    from essaim.usecases.presence import Presence
 
     api = listening(host, port)
-    url = _told_url(public_url, host, api.getsockname()[1])
+    url = told_url(public_url, host, api.getsockname()[1])
     gateway = (gateway_host or host, gateway_port or _free(gateway_host or host))
-    told = _told_gateway(public_gateway, url, gateway)
-    app = App()
+    told = told_gateway(public_gateway, url, gateway)
+    app = App(kind="serve")
     app.own_only = False
-    plane = Plane(app, api=[api], gateway=gateway, told=told)
+    plane = Plane(app, api=[api], gateway=gateway, told=told, inner=place(inner, 0))
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
+    presence = Presence(app.workers, "serve", [""])
+    presence.start()
     plane.start()
     say(f"API      {url}" + ("" if url.startswith("https") else "  (put a TLS proxy before it)"))
     say(f"gateway  ssh LEASE@{told[0]} -p {told[1]}")
-    _first(app, url)
+    first_words(app, url)
     say("ready    Ctrl-C ends it")
     ended.wait()
     say("stopping")
     plane.stop()
+    presence.stop()
     app.close()
 
 
-def _first(app: App, url: str) -> None:
+def first_words(app: App, url: str) -> None:
     """On the first start, say how the administrator gets in and how machines do."""
     from essaim.usecases.nodes import enrol
     from essaim.usecases.people import FIRST, first_admin
@@ -93,38 +103,36 @@ def _first(app: App, url: str) -> None:
     say("         essaim nodes enrol makes another such line")
 
 
-def _told_url(public: str, host: str, port: int) -> str:
+def told_url(public: str, host: str, port: int) -> str:
+    """How people and machines reach the API: as said, else where it listens."""
     if public:
         check_address(public, insecure=True)
         return public.rstrip("/")
     if is_loopback(host):
         say("only this computer reaches the API; others need --public-url, or --host 0.0.0.0")
-    shown = _own_address() if host in ANYWHERE else host
+    from essaim.cli.plane import ANYWHERE, own_address
+
+    shown = own_address() if host in ANYWHERE else host
     return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
 
 
-def _told_gateway(public: str, url: str, gateway: tuple[str, int]) -> tuple[str, int]:
+def told_gateway(public: str, url: str, gateway: tuple[str, int]) -> tuple[str, int]:
     """Where agents and people find the gateway: as said, else where they find the API."""
     if not public:
         return urlsplit(url).hostname or gateway[0], gateway[1]
+    return place(public, gateway[1])
+
+
+def place(said: str, port: int) -> tuple[str, int]:
+    """Read HOST[:PORT]; `port` is the one that need not be said."""
     try:
-        said = urlsplit(f"//{public}")
-        found = said.hostname, said.port or gateway[1]
+        parts = urlsplit(f"//{said}")
+        host, number = parts.hostname, parts.port
     except ValueError:
-        found = None, 0
-    if not found[0]:
-        raise typer.BadParameter(f"{public!r} is no HOST[:PORT]")
-    return found[0], found[1]
-
-
-def _own_address() -> str:
-    """The address this computer has on its way out; nothing is sent."""
-    try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect(("192.0.2.1", 9))
-            return str(probe.getsockname()[0])
-    except OSError:
-        return socket.gethostname()
+        host, number = None, None
+    if not host:
+        raise typer.BadParameter(f"{said!r} is no HOST[:PORT]")
+    return host, port if number is None else number
 
 
 def _free(host: str) -> int:

@@ -237,7 +237,10 @@ def _interruptible(app: App) -> Iterator[None]:
 
     def stop(_signal: int, _frame: object) -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        say("stopping; what is under way is finished first (Ctrl-C again leaves at once)")
+        if app.broker:
+            say("leaving; the workers go on with it")
+        else:
+            say("stopping; what is under way is finished first (Ctrl-C again leaves at once)")
         app.courier.interrupt()
 
     before = signal.signal(signal.SIGINT, stop)

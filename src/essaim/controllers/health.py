@@ -41,7 +41,7 @@ class Checks:
         interval = services.fleet.policy.interval
         # One who asks, whoever it is: a failure that two had seen would count twice.  Where there
         # is no gateway, nodes behind one cannot be asked: that says nothing about them.
-        here = [False, True] if services.lending.dial else [False]
+        here = [False, True] if services.lending.tunnels() else [False]
         tunnels = [each for each in here if services.turns.take(f"checks.{each:d}", interval)]
         nodes = [node for node in self._wanted() if node.tunnel in tunnels] if tunnels else []
         targets = [services.lending.target(node) for node in nodes]

@@ -28,6 +28,7 @@ class Upkeep:
         services = self._services
         if services.turns.take(self.name, EVERY):
             services.visits.prune(VISITS)
+            services.workers.prune()
             services.events.prune(EVENTS)
             services.people.prune(SESSIONS)
             services.leases.prune(LEASES)

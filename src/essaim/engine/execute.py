@@ -17,7 +17,7 @@ from essaim.model.journal import LostError, Move
 from essaim.model.runs import Event, RunState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from essaim.engine.workflow import Workflow
     from essaim.model.journal import Claim, Journal
@@ -30,7 +30,8 @@ class Engine:
     """Carries runs of the given workflows, in the name of one owner.
 
     `own_only` keeps to the trees of runs that this engine started or resumed: what a command
-    wants, which should not finish what somebody else stopped.  A worker takes all that is due.
+    wants, which should not finish what somebody else stopped.  A worker takes all that is due, or
+    what is due of its `sites`.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Engine:
         slots: Callable[[str], int] = lambda _name: 1,
         lease: float = 15.0,
         own_only: bool = False,
+        sites: Collection[str] | None = None,
         clock: Callable[[], float] = time.monotonic,
         random: Callable[[], float] = _random.random,
     ) -> None:
@@ -54,6 +56,7 @@ class Engine:
         self._first = first_steps(workflows.values())
         self._emit = emit
         self._own_only = own_only
+        self._sites = sites
         self._roots: set[str] = set()
         self._stopping = threading.Event()
         self._heartbeat = Heartbeat(journal, owner, lease)
@@ -68,21 +71,31 @@ class Engine:
             stopping=self._stopping.is_set,
         )
 
-    def work(self, claimed: Callable[[], None] | None = None) -> bool | float:
-        """Carry one due run as far as it goes now and return True.
+    def work(
+        self, claimed: Callable[[], None] | None = None, *, run: str | None = None
+    ) -> bool | float:
+        """Carry one due run, or just the one named, as far as it goes now and return True.
 
         Returns the seconds until a run is due when none is; infinity when none ever will be by
-        itself.  `claimed` is called once a run was found, before it is carried.
+        itself, or when the one named is not.  `claimed` is called once a run was found, before it
+        is carried.
         """
         if self._stopping.is_set() or (self._own_only and not self._roots):
             return math.inf
         roots = frozenset(self._roots) if self._own_only else frozenset()
         mine = self._heartbeat.mine
+        sites = self._sites
         claim = self._journal.claim(
-            self.owner, self.lease, mine=mine, roots=roots, first=self._first
+            self.owner,
+            self.lease,
+            mine=mine,
+            roots=roots,
+            sites=sites,
+            run=run,
+            first=self._first,
         )
         if claim is None:
-            due = self._journal.next_due(roots=roots)
+            due = None if run else self._journal.next_due(roots=roots, sites=sites)
             return math.inf if due is None else max(0.0, due)
         self._heartbeat.hold(claim.run)
         if claim.holds is not None:

@@ -21,6 +21,8 @@ import asyncssh
 from essaim.gateway.attempts import Attempts
 from essaim.gateway.door import Door
 from essaim.gateway.hub import REACH_WITHIN, Hub
+from essaim.gateway.inner import InnerDoor
+from essaim.gateway.mates import Mates
 from essaim.gateway.relay import WINDOW
 from essaim.gateway.routes import Route, Routes, SessionStart
 from essaim.gateway.sentences import sentence
@@ -55,6 +57,7 @@ class _Running:
 
     loop: asyncio.AbstractEventLoop
     ended: asyncio.Event
+    hurry: asyncio.Event
     hub: Hub
     port: int
 
@@ -67,6 +70,7 @@ class Gateway:
     in use is looked at again, so that what other processes decide is noticed as well; `patience`
     is how long a client waits while no machine holds the lease, because it is being prepared or
     moved; `warm` is how long an unused connection to a machine is kept for the lease's next visit.
+    With `mates` it is one of several, and `inner` is where their door to its tunnels listens.
     """
 
     def __init__(
@@ -84,6 +88,8 @@ class Gateway:
         patience: float = 20.0,
         warm: float = 10.0,
         attempts: Attempts | None = None,
+        mates: Mates | None = None,
+        inner: tuple[str, int] = ("127.0.0.1", 0),
         reach: Callable[[Route], socket.socket] = reach,
     ) -> None:
         self._host_key = host_key
@@ -99,10 +105,15 @@ class Gateway:
             max_sessions=max_sessions,
             check_every=check_every,
             patience=patience,
+            mates=mates,
         )
+        self._mates = mates
+        self._inner = inner
+        self._linger = 0.0
         self._warm = warm
         self._thread: threading.Thread | None = None
         self._running: _Running | None = None
+        self._ending: _Running | None = None
 
     def start(self) -> None:
         """Listen; SetupError when that cannot be."""
@@ -117,20 +128,33 @@ class Gateway:
             self._thread.join()
             raise
 
-    def stop(self) -> None:
-        """End every connection and give up the port.  Sessions are recorded as closed."""
+    def stop(self, *, linger: float = 0.0) -> None:
+        """End every connection and give up the port.  Sessions are recorded as closed.
+
+        For up to `linger` seconds those who are here may stay; nobody new is let in.
+        """
+        self._linger = linger
         running, self._running = self._running, None
         if running is None or self._thread is None:
             return
         running.loop.call_soon_threadsafe(running.ended.set)
-        self._thread.join(STOP_WITHIN)
+        self._ending = running
+        self._thread.join(linger + STOP_WITHIN)
         if self._thread.is_alive():
             # It is a daemon: the process can end all the same.
             log.error("gateway: still busy %g s after it was told to stop", STOP_WITHIN)
 
+    def hurry(self) -> None:
+        """Let a stop that is under way wait for nobody any more.  For signal handlers."""
+        ending = self._ending
+        if ending is not None and self._thread is not None and self._thread.is_alive():
+            with contextlib.suppress(RuntimeError):  # it has just ended
+                ending.loop.call_soon_threadsafe(ending.hurry.set)
+
     async def _serve(self, started: Future[_Running]) -> None:
         """Be a gateway until told to end."""
         listeners: list[asyncssh.SSHAcceptor] = []
+        doors: list[asyncio.Server] = []
         try:
             hub = self._make_hub(
                 executor=ThreadPoolExecutor(16, thread_name_prefix="essaim-gateway-ask"),
@@ -143,16 +167,58 @@ class Gateway:
             started.set_exception(exc)
             return
         try:
+            if self._mates is not None:
+                doors.append(await self._open_inner(hub, self._mates))
             running = await self._open(hub, listeners)
         except BaseException as exc:  # noqa: BLE001 - likewise
             started.set_exception(exc)
         else:
-            watch = hub.spawn(hub.watch_tunnels())
+            tasks = [hub.spawn(hub.watch_tunnels())]
+            if self._mates is not None:
+                tasks.append(hub.spawn(hub.beat(self._mates)))
             started.set_result(running)
             await running.ended.wait()
-            watch.cancel()
+            await self._see_off(running, listeners)
+            for task in tasks:
+                task.cancel()
         finally:
             await _close(hub, listeners)
+            if doors:
+                await _leave(doors, self._mates)
+
+    async def _see_off(self, running: _Running, listeners: Sequence[asyncssh.SSHAcceptor]) -> None:
+        """Let nobody in any more, and those who are here finish, for a while."""
+        if not self._linger:
+            return
+        for each in listeners:
+            each.close()
+        hub = running.hub
+        parting = hub.spawn(hub.tunnels.part())
+        left = [hub.spawn(hub.all_left()), hub.spawn(_set(running.hurry))]
+        await asyncio.wait(left, timeout=self._linger, return_when=asyncio.FIRST_COMPLETED)
+        for task in (parting, *left):
+            task.cancel()
+
+    async def _open_inner(self, hub: Hub, mates: Mates) -> asyncio.Server:
+        """Open the door for the other processes, before anybody's tunnel can end here."""
+        host, port = self._inner
+        loop = asyncio.get_running_loop()
+        try:
+            door = await loop.create_server(
+                lambda: InnerDoor(hub, mates.own, mates.key), host, port, backlog=256
+            )
+        except OSError as exc:
+            raise SetupError(
+                f"the gateway's inner door cannot listen on {host} port {port}: {exc.strerror}",
+                hint="choose another port, or end what listens there",
+            ) from exc
+        hub.tunnels.changed = hub.changed
+        try:
+            await hub.ask(mates.open, door.sockets[0].getsockname()[1])
+        except BaseException:
+            door.close()
+            raise
+        return door
 
     async def _open(self, hub: Hub, listeners: list[asyncssh.SSHAcceptor]) -> _Running:
         host, port = self._at
@@ -166,7 +232,13 @@ class Gateway:
                 f"the gateway cannot listen on {host} port {port}: {exc.strerror}",
                 hint="choose another port, or end what listens there",
             ) from exc
-        return _Running(asyncio.get_running_loop(), asyncio.Event(), hub, listeners[0].get_port())
+        return _Running(
+            asyncio.get_running_loop(),
+            asyncio.Event(),
+            asyncio.Event(),
+            hub,
+            listeners[0].get_port(),
+        )
 
     async def _listen(self, hub: Hub, *at: Any, **other: Any) -> asyncssh.SSHAcceptor:
         return await asyncssh.create_server(
@@ -272,6 +344,22 @@ async def _close(hub: Hub, listeners: Sequence[asyncssh.SSHAcceptor]) -> None:
     for each in listeners:
         await _within(PART_WITHIN, each.wait_closed())
     hub.close()
+
+
+async def _leave(doors: Sequence[asyncio.Server], mates: Mates | None) -> None:
+    for each in doors:
+        each.close()
+    if mates is None:
+        return
+    try:
+        async with asyncio.timeout(PART_WITHIN):
+            await asyncio.to_thread(mates.leave)
+    except Exception as exc:  # noqa: BLE001 - a gateway that is silent counts as dead soon
+        log.warning("gateway: the others could not be told that it ends: %s", exc)
+
+
+async def _set(event: asyncio.Event) -> None:
+    await event.wait()
 
 
 async def _within(seconds: float, work: Awaitable[object]) -> None:

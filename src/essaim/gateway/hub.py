@@ -15,10 +15,12 @@ from typing import Any, Protocol, TypeVar
 import asyncssh
 
 from essaim.gateway.attempts import Attempts, Seldom, network
+from essaim.gateway.mates import Mates
 from essaim.gateway.routes import Route, Routes, SessionStart, split
 from essaim.gateway.tunnels import Tunnels
 from essaim.gateway.warm import Warm
 from essaim.model.errors import TransientError
+from essaim.store.tunnels import BEAT_EVERY
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +35,13 @@ TUNNELS_EVERY = 15
 #: Seconds to wait for a node's address to answer, or its tunnel to come back.
 REACH_WITHIN = 10.0
 
+#: Seconds between looks for a tunnel that is nowhere: the first, and the longest.
+FIRST_LOOK, LOOK_EVERY = 0.1, 1.0
+#: Seconds between looks whether all visits are over.
+LEAVE_EVERY = 0.2
+
 _T = TypeVar("_T")
+_Socket = TypeVar("_Socket", socket.socket, "socket.socket | None")
 
 
 class Visitor(Protocol):
@@ -59,9 +67,13 @@ class Hub:
     max_sessions: int
     check_every: float
     patience: float  #: seconds a client waits for a machine to hold the lease
+    mates: Mates | None = None  #: the other gateways; None for one that is alone
     visitors: dict[str, set[Visitor]] = field(default_factory=dict)
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     connections: set[asyncssh.SSHServerConnection] = field(default_factory=set)
+    unproved: set[object] = field(default_factory=set)  #: at the inner door
+    relayed: set[object] = field(default_factory=set)  #: visits at other gateways that go by here
+    telling: asyncio.Lock = field(default_factory=asyncio.Lock)
     #: Strangers at a lease are recorded, but not each of their guesses: of one network, and of all.
     near: Seldom = field(default_factory=lambda: Seldom(1, every=600.0))
     anywhere: Seldom = field(default_factory=lambda: Seldom(20, every=180.0))
@@ -121,12 +133,20 @@ class Hub:
             try:
                 return await self._dial(route)
             except TransientError:
-                if route.node not in self.tunnels.nodes():
+                if not self.tunnels.has(route.node):
                     raise
-        return await self.tunnels.open(route.node, within=REACH_WITHIN)
+        if self.mates is None:
+            return await self.tunnels.open(route.node, within=REACH_WITHIN)
+        return await self._through(route.node, self.mates)
 
     async def _dial(self, route: Route) -> socket.socket:
-        work = asyncio.get_running_loop().run_in_executor(self.dialers, self.reach, route)
+        try:
+            return await self._in_thread(route.node, self.reach, route)
+        except OSError as exc:
+            raise TransientError(f"{route.node}: {exc.strerror or exc}") from exc
+
+    async def _in_thread(self, node: str, dial: Callable[..., _Socket], *about: Any) -> _Socket:
+        work = asyncio.get_running_loop().run_in_executor(self.dialers, dial, *about)
         try:
             async with asyncio.timeout(REACH_WITHIN + 1):
                 return await asyncio.shield(work)
@@ -134,9 +154,61 @@ class Hub:
             work.add_done_callback(_close_late)
             if isinstance(exc, asyncio.CancelledError):
                 raise
-            raise TransientError(f"{route.node}: no answer in {REACH_WITHIN:g} s") from exc
-        except OSError as exc:
-            raise TransientError(f"{route.node}: {exc.strerror or exc}") from exc
+            raise TransientError(f"{node}: no answer in {REACH_WITHIN:g} s") from exc
+
+    async def _through(self, node: str, mates: Mates) -> socket.socket:
+        """Give a connection through the tunnel of a node, here or at the gateway where it ends."""
+        deadline, pause = time.monotonic() + REACH_WITHIN, FIRST_LOOK
+        while True:
+            try:
+                if self.tunnels.has(node):
+                    return await self.tunnels.open(node, within=0.0)
+                made = await self._in_thread(node, mates.far, node)
+                if made is not None:
+                    return made
+                why = TransientError(
+                    f"{node}: its agent has had no tunnel to any gateway for {REACH_WITHIN:g} s",
+                    hint="see whether the agent runs on that machine and can reach a gateway",
+                )
+            except TransientError as exc:  # it may be on its way to another gateway
+                why = exc
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise why
+            await self.tunnels.await_one(node, within=min(pause, left))
+            pause = min(2 * pause, LOOK_EVERY)
+
+    def changed(self, node: str) -> None:
+        """Let the others know that a node has a tunnel here, or none any more."""
+        if self.mates is not None:
+            self.spawn(self._tell(node, self.mates))
+
+    async def _tell(self, node: str, mates: Mates) -> None:
+        async with self.telling:  # one after the other: the last word is what is so
+            tell = mates.came if self.tunnels.has(node) else mates.went
+            try:
+                await self.ask(tell, node)
+            except Exception as exc:  # noqa: BLE001 - the next beat sets it right
+                log.warning("gateway: the tunnel of %s could not be kept: %s", node, exc)
+
+    async def beat(self, mates: Mates) -> None:
+        """Let the others know that this gateway lives, for as long as it runs."""
+        trouble = False
+        while True:
+            await asyncio.sleep(BEAT_EVERY)
+            try:
+                async with self.telling:
+                    await self.ask(mates.beat, self.tunnels.nodes())
+                trouble = False
+            except Exception as exc:  # noqa: BLE001 - a database that is away comes back
+                if not trouble:
+                    log.warning("gateway: the others cannot be told that it lives: %s", exc)
+                trouble = True
+
+    async def all_left(self) -> None:
+        """Return when nobody visits, here or through here."""
+        while any(self.visitors.values()) or self.relayed:  # noqa: ASYNC110 - many change these
+            await asyncio.sleep(LEAVE_EVERY)
 
     async def watch_tunnels(self) -> None:
         """Close the tunnels of nodes that are no longer ours, for as long as the gateway runs."""
@@ -197,6 +269,6 @@ def public_data(lines: Iterable[str]) -> frozenset[bytes]:
     return frozenset(found)
 
 
-def _close_late(work: asyncio.Future[socket.socket]) -> None:
-    if not work.cancelled() and work.exception() is None:
+def _close_late(work: asyncio.Future[Any]) -> None:
+    if not work.cancelled() and work.exception() is None and work.result() is not None:
         work.result().close()

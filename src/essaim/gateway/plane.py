@@ -21,7 +21,9 @@ _WAITS = {LeaseState.GRANTED: "preparing", LeaseState.MIGRATING: "moving"}
 class PlaneRoutes:
     """Reads leases and nodes from the store, each time anew: that is what makes moves visible."""
 
-    def __init__(self, services: Services, *, forwarding: str = "machine") -> None:
+    def __init__(
+        self, services: Services, *, forwarding: str = "machine", gateway: str = ""
+    ) -> None:
         if forwarding not in FORWARDING:
             raise SetupError(
                 f"ESSAIM_FORWARDING is {forwarding!r}",
@@ -29,6 +31,7 @@ class PlaneRoutes:
             )
         self._services = services
         self._forwarding = forwarding == "machine"
+        self._gateway = gateway
 
     def lease(self, name: str) -> Route | None:
         """Say where a name leads.
@@ -84,6 +87,7 @@ class PlaneRoutes:
             client=session.client,
             key=session.key,
             refused=session.refused,
+            through=self._gateway,
         )
 
     def closed(self, session_id: str, bytes_in: int, bytes_out: int) -> None:

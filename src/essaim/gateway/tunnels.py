@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import asyncssh
 from typing_extensions import override
 
 from essaim.gateway.relay import WINDOW, Line, SocketEnd, TcpEnd
 from essaim.model.errors import TransientError
+
+_T = TypeVar("_T")
 
 #: Seconds a node has to answer through its tunnel.
 OPEN_WITHIN = 10.0
@@ -40,13 +44,22 @@ class Tunnel(asyncssh.SSHListener):
     def close(self) -> None:
         self._tunnels.forget(self)
 
-    async def open(self) -> socket.socket:
-        """Give a socket that leads to the node."""
+    async def channel(self) -> TcpEnd:
+        """Give an open end that leads to the node."""
         far = TcpEnd(self._line)
         async with asyncio.timeout(OPEN_WITHIN):
             await self.connection.create_connection(
                 lambda: far, self._host, self._port, "gateway", 0, encoding=None, window=WINDOW
             )
+        return far
+
+    async def emptied(self) -> None:
+        """Return when nothing goes through it."""
+        await self._line.emptied()
+
+    async def open(self) -> socket.socket:
+        """Give a socket that leads to the node."""
+        far = await self.channel()
         ours, theirs = socket.socketpair()
         try:
             ours.settimeout(0)
@@ -65,9 +78,13 @@ _At = tuple[str, int]
 
 
 class Tunnels:
-    """The tunnels that are open now; the newest of a node is the way to it."""
+    """The tunnels that are open now; the newest of a node is the way to it.
+
+    `changed` is called with a node that has a new tunnel here, or none any more.
+    """
 
     def __init__(self) -> None:
+        self.changed: Callable[[str], None] = lambda _node: None
         self._tunnels: dict[str, list[Tunnel]] = {}
         self._arrived = asyncio.Condition()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -78,6 +95,7 @@ class Tunnels:
         mine.append(tunnel)
         for old in mine[:-KEPT]:
             old.connection.close()
+        self.changed(tunnel.node)
         task = asyncio.get_running_loop().create_task(self._tell())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -91,8 +109,8 @@ class Tunnels:
         mine = self._tunnels.get(tunnel.node, [])
         with contextlib.suppress(ValueError):
             mine.remove(tunnel)
-        if not mine:
-            self._tunnels.pop(tunnel.node, None)
+        if not mine and self._tunnels.pop(tunnel.node, None) is not None:
+            self.changed(tunnel.node)
 
     def drop(self, node: str) -> None:
         """Close every tunnel of a node, because it is no longer one of ours."""
@@ -103,18 +121,50 @@ class Tunnels:
         """Name the nodes that have a tunnel."""
         return sorted(self._tunnels)
 
-    async def open(self, node: str, *, within: float) -> socket.socket:
-        """Give a socket that leads to a node, waiting for its agent to come back if need be."""
+    def has(self, node: str) -> bool:
+        """Say whether a node has a tunnel."""
+        return node in self._tunnels
+
+    async def part(self) -> None:
+        """Close each tunnel once nothing goes through it: its agent goes to another gateway."""
+        await asyncio.gather(
+            *(self._part(each) for some in list(self._tunnels.values()) for each in some)
+        )
+
+    @staticmethod
+    async def _part(tunnel: Tunnel) -> None:
+        await tunnel.emptied()
+        tunnel.connection.close()
+
+    async def await_one(self, node: str, *, within: float) -> bool:
+        """Say whether a node has a tunnel here, waiting for its agent to come back if need be."""
+        if node in self._tunnels or not within:
+            return node in self._tunnels
         try:
             async with asyncio.timeout(within), self._arrived:
                 await self._arrived.wait_for(lambda: node in self._tunnels)
-        except TimeoutError as exc:
+        except TimeoutError:
+            return False
+        return True
+
+    async def open(self, node: str, *, within: float) -> socket.socket:
+        """Give a socket that leads to a node, waiting for its agent to come back if need be."""
+        return await self._through(node, Tunnel.open, within=within)
+
+    async def channel(self, node: str, *, within: float) -> TcpEnd:
+        """Give an open end that leads to a node, waiting likewise."""
+        return await self._through(node, Tunnel.channel, within=within)
+
+    async def _through(
+        self, node: str, make: Callable[[Tunnel], Awaitable[_T]], *, within: float
+    ) -> _T:
+        if not await self.await_one(node, within=within):
             raise TransientError(
                 f"{node}: its agent has had no tunnel to the gateway for {within:g} s",
                 hint="see whether the agent runs on that machine and can reach the gateway",
-            ) from exc
+            )
         try:
-            return await self._tunnels[node][-1].open()
+            return await make(self._tunnels[node][-1])
         except TimeoutError as exc:
             raise TransientError(
                 f"{node}: no answer through its tunnel in {OPEN_WITHIN:g} s"

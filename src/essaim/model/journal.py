@@ -67,6 +67,30 @@ class Move:
     takes: Slot | None = None  #: needs this slot to go on
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outbox:
+    """Runs that somebody ought to be told of."""
+
+    #: Ids by site: became due since they were last sent.
+    fresh: Mapping[str, Sequence[str]]
+    #: Ids by site: sent before, and nobody has come for them.
+    stale: Mapping[str, Sequence[str]]
+    next_due: float | None  #: seconds until another may become due by itself
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """A process of the control plane that was seen lately."""
+
+    id: str
+    kind: str  #: worker | api | controller | gateway | serve
+    sites: tuple[str, ...]  #: of a worker: whose runs it carries; empty is anybody's
+    host: str
+    pid: int
+    since_at: int
+    seen_at: int
+
+
 class Journal(Protocol):
     """What the engine asks of a store."""
 
@@ -91,17 +115,32 @@ class Journal(Protocol):
         *,
         mine: Collection[str] = (),
         roots: Collection[str] = (),
+        sites: Collection[str] | None = None,
+        run: str | None = None,
         first: Mapping[str, str] | None = None,
     ) -> Claim | None:
         """Take the run that has been due longest, or None.
 
         A run in `mine` is being carried by this very owner: it gets a new lease instead.  With
-        `roots`, only runs of those trees are taken.  `first` names, for some workflows, the step
-        that begins with a run's first claim.
+        `roots`, only runs of those trees are taken; with `sites`, only runs of those sites; with
+        `run`, only that one.  `first` names, for some workflows, the step that begins with a run's
+        first claim.
         """
 
-    def next_due(self, *, roots: Collection[str] = ()) -> float | None:
+    def next_due(
+        self, *, roots: Collection[str] = (), sites: Collection[str] | None = None
+    ) -> float | None:
         """Seconds until a run may be claimed (0 or less: now); None when nothing ever will be."""
+
+    def outbox(self, *, again: float, limit: int = 500) -> Outbox:
+        """List due runs of sites with a live worker that workers are to be told of, and mark them.
+
+        One that became due since it was last sent is fresh; one sent more than `again` seconds ago
+        and not taken is stale.  Each is given to one caller only.
+        """
+
+    def family(self, run: str) -> builtins.list[Run]:
+        """List all runs of the tree that a run belongs to, oldest first."""
 
     def write(
         self, run: Run, lease: float, move: Move, act: Callable[[], None] | None = None

@@ -55,6 +55,7 @@ class NewRun:
     waits_for: tuple[str, ...] = ()  #: runs that must be DONE before it may start
     holds: str | None = None  #: an exclusive name kept until the run is over
     who: str = ""  #: the person and place that asked
+    site: str = ""  #: whose workers may carry it: the parent's unless named, else anybody's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +74,7 @@ class Run:
     error: str = ""
     owner: str = ""
     epoch: int = 0
+    site: str = ""  #: whose workers may carry it; empty for anybody's
     created_at: int = 0
     wake_at: int = 0
     finished_at: int | None = None

@@ -44,6 +44,26 @@ class Keyring:
         """Give the public half of the user key, as a line of `authorized_keys`."""
         return _public(self._once(self.user_key(), _new_key))
 
+    def gateway_key(self) -> Path:
+        """Give the private key that all gateways of this control plane show."""
+        path = self._root / "gateway"
+        self._once(path, _new_key)
+        return path
+
+    def gateway_public_key(self) -> str:
+        """Give the public half of the gateways' key, as in `known_hosts`."""
+        return _public(self._once(self._root / "gateway", _new_key))
+
+    def holds(self, name: str) -> Path | None:
+        """Give the file of the `user` or the `gateway` key; None when it was not made yet."""
+        path = self._root / {"user": "id_ed25519", "gateway": "gateway"}[name]
+        return path if path.exists() else None
+
+    @property
+    def folder(self) -> Path:
+        """Where the keys are."""
+        return self._root
+
     def host_key(self, name: MachineName) -> str:
         """Give the private key a machine identifies itself with, as OpenSSH text."""
         return self._once(self._host_path(name), _new_key).decode()

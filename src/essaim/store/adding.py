@@ -14,7 +14,7 @@ from essaim.model.journal import LostError
 from essaim.model.runs import NewRun, RunState
 from essaim.store.database import db_now
 from essaim.store.rows import fitting, milliseconds
-from essaim.store.schema import hold, run, wait
+from essaim.store.schema import hold, node, run, wait
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # Locked, so that a run waited for cannot end between being looked at and being waited for.
 KNOWN = (
-    sa.select(run.c.id, run.c.root, run.c.state, run.c.epoch)
+    sa.select(run.c.id, run.c.root, run.c.site, run.c.state, run.c.epoch)
     .where(run.c.id.in_(bindparam("b_runs", expanding=True)))
     .order_by(run.c.id)
     .with_for_update()
@@ -40,6 +40,8 @@ ADD = sa.insert(run).values(
     due_at=sa.case((bindparam("b_ready", type_=sa.Boolean()), db_now()), else_=None),
 )
 WAIT = sa.insert(wait)
+#: An option of a database's engine: the runs of a site's nodes are for its own workers.
+SITE_QUEUES = "essaim_site_queues"
 HOLDER = (
     sa.select(hold.c.name, hold.c.run, hold.c.since_at, run.c.who, run.c.subject)
     .join(run, run.c.id == hold.c.run)
@@ -69,7 +71,13 @@ def add(
     undone = {key for key, row in known.items() if row.state != RunState.DONE.value} | set(fresh)
     waits = {new.id: _waits(new, known, fresh, undone) for new in fresh.values()}
     rows = [
-        _row(new, _root(new, roots, fresh), waits=bool(waits[new.id])) for new in fresh.values()
+        _row(
+            new,
+            _root(new, roots, fresh),
+            waits=bool(waits[new.id]),
+            site=_site(new, known, fresh),
+        )
+        for new in fresh.values()
     ]
     if rows:
         connection.execute(ADD, rows)
@@ -80,10 +88,21 @@ def add(
 
 def add_new(connection: Connection, new: NewRun) -> None:
     """Add one run of its own whose id nobody can have used: there is nothing to look at first."""
-    connection.execute(ADD, _row(new, new.id, waits=False))
+    connection.execute(ADD, _row(new, new.id, waits=False, site=new.site))
 
 
-def _row(new: NewRun, root: str, *, waits: bool) -> dict[str, Any]:
+def site_of(connection: Connection, its: sa.ColumnElement[bool]) -> str:
+    """Name the site of some nodes, if their runs are for its own workers.
+
+    Nodes of several sites have none: whoever carries runs of no site must reach them all.
+    """
+    if not connection.engine.get_execution_options().get(SITE_QUEUES):
+        return ""
+    found = connection.execute(sa.select(node.c.site).where(its).distinct()).scalars().all()
+    return found[0] if len(found) == 1 else ""
+
+
+def _row(new: NewRun, root: str, *, waits: bool, site: str) -> dict[str, Any]:
     return {
         "id": new.id,
         "root": root,
@@ -93,6 +112,7 @@ def _row(new: NewRun, root: str, *, waits: bool) -> dict[str, Any]:
         "input": json.dumps(dict(new.input), allow_nan=False),
         "who": fitting(new.who),
         "holds": new.holds,
+        "site": site,
         "b_state": (RunState.WAITING if waits else RunState.READY).value,
         "b_ready": not waits,
     }
@@ -152,3 +172,13 @@ def _root(new: NewRun, roots: Mapping[str, str], fresh: Mapping[str, NewRun]) ->
             raise UnknownError(f"run {new.id} has parent {new.parent}, which does not exist")
         new = fresh[new.parent]
     return new.id
+
+
+def _site(new: NewRun, known: Mapping[str, Any], fresh: Mapping[str, NewRun]) -> str:
+    """Name the site of a run: its own, else that of the first one above it that has one."""
+    while not new.site and new.parent is not None:
+        if new.parent in known:
+            site: str = known[new.parent].site
+            return site
+        new = fresh[new.parent]
+    return new.site

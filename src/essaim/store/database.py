@@ -46,6 +46,9 @@ PATIENCE = 30.0
 #: Two writers that both saw a name free: the loser looks again and sees it taken.
 CONFLICTS = 5
 
+#: Connections to a server that are kept, and how many more may be open for moments.
+POOL = (8, 56)
+
 
 class db_now(FunctionElement[int]):  # noqa: N801 - it stands in SQL like a function
     """Milliseconds since 1970 in the database's clock."""
@@ -201,8 +204,10 @@ class Database:
         return sa.insert(table).prefix_with("OR IGNORE" if self.kind == "sqlite" else "IGNORE")
 
 
-def open_database(url: str) -> Database:
+def open_database(url: str, pool: tuple[int, int] = POOL) -> Database:
     """Open the database at a URL: `sqlite:///path`, `mariadb://…` or `postgresql://…`.
+
+    `pool` is how many connections to a server are kept, and how many more may be open for moments.
 
     A missing SQLite file is made, readable by its owner alone.  Nothing else is touched, and a
     server is not called upon before the first transaction.
@@ -222,8 +227,8 @@ def open_database(url: str) -> Database:
         engine = sa.create_engine(
             parsed.set(drivername=driver),
             isolation_level="READ COMMITTED",
-            pool_size=8,
-            max_overflow=56,
+            pool_size=pool[0],
+            max_overflow=pool[1],
             pool_recycle=1800,
         )
     except ModuleNotFoundError as error:

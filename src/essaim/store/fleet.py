@@ -20,7 +20,7 @@ from essaim.model.fleet import LeaseState, NodeState
 from essaim.model.runs import NewRun
 from essaim.plan.health import Policy
 from essaim.store import beats
-from essaim.store.adding import add_new
+from essaim.store.adding import add_new, site_of
 from essaim.store.database import Database, db_now
 from essaim.store.events import tell_node
 from essaim.store.rows import fitting, milliseconds, to_node
@@ -320,6 +320,7 @@ def start_clean(connection: Connection, node_id: str) -> str:
         workflow="clean",
         subject=node_id,
         input={"node": node_id},
+        site=site_of(connection, node.c.id == node_id),
     )
     add_new(connection, run)
     return run.id

@@ -7,13 +7,14 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
-from sqlalchemy import Row, bindparam
+from sqlalchemy import bindparam
 
-from essaim.model.journal import Claim, Move
+from essaim.model.journal import Claim, Move, Outbox
 from essaim.model.runs import NewRun, Run, RunState, StepRecord, StepState
 from essaim.store.adding import add
 from essaim.store.database import Database, db_now
 from essaim.store.moves import Moves
+from essaim.store.outbox import outbox
 from essaim.store.rows import milliseconds, to_run, to_step
 from essaim.store.schema import command_log, hold, run, slot_use, step, wait
 from essaim.store.trees import Trees
@@ -24,19 +25,16 @@ if TYPE_CHECKING:
 
     from sqlalchemy.engine import Connection
 
+_THIS = run.c.id == bindparam("b_run")
 _OF_ROOTS = run.c.root.in_(bindparam("b_roots", expanding=True))
+_OF_SITES = run.c.site.in_(bindparam("b_sites", expanding=True))
 _IDS: sa.BindParameter[str] = bindparam("b_runs", expanding=True)
 
-DUE = (
-    sa.select(run, db_now().label("now"))
-    .where(run.c.due_at <= db_now())
-    .order_by(run.c.due_at, run.c.id)
-    .limit(1)
-    .with_for_update(skip_locked=True)
-)
-DUE_OF_ROOTS = DUE.where(_OF_ROOTS)
+_DUE = sa.select(run, db_now().label("now")).where(run.c.due_at <= db_now())
+DUE = _DUE.order_by(run.c.due_at, run.c.id).limit(1).with_for_update(skip_locked=True)
+# Waits for whoever has it locked for a moment: passed over, it would have to be sent again.
+DUE_THIS = _DUE.where(_THIS).with_for_update()
 NEXT = sa.select(sa.func.min(run.c.due_at) - db_now())
-NEXT_OF_ROOTS = NEXT.where(_OF_ROOTS)
 TAKE = (
     sa.update(run)
     .where(run.c.id == bindparam("b_run"))
@@ -46,6 +44,7 @@ TAKE = (
         epoch=run.c.epoch + 1,
         woken=False,
         due_at=db_now() + bindparam("b_lease"),
+        sent_at=0,  # whatever it becomes due for next has not been told yet
     )
 )
 RENEW = (
@@ -102,6 +101,12 @@ GET = sa.select(run).where(run.c.id == bindparam("b_run"))
 STEPS = sa.select(step).where(step.c.run == bindparam("b_run")).order_by(step.c.position)
 CHILDREN = (
     sa.select(run).where(run.c.parent == bindparam("b_run")).order_by(run.c.created_at, run.c.id)
+)
+_member = run.alias("member")
+FAMILY = (
+    sa.select(run)
+    .where(run.c.root.in_(sa.select(_member.c.root).where(_member.c.id == bindparam("b_run"))))
+    .order_by(run.c.created_at, run.c.id)
 )
 SLOT = sa.select(slot_use.c.slot).where(slot_use.c.run == bindparam("b_run"))
 
@@ -162,12 +167,17 @@ class SqlJournal:
         *,
         mine: Collection[str] = (),
         roots: Collection[str] = (),
+        sites: Collection[str] | None = None,
+        run: str | None = None,
         first: Mapping[str, str] | None = None,
     ) -> Claim | None:
         """See the protocol."""
+        find, values = _narrowed(DUE if run is None else DUE_THIS, roots, sites)
+        if run is not None:
+            values["b_run"] = run
 
         def body(connection: Connection) -> Claim | None:
-            claim = self._claim(connection, owner, lease, mine, roots)
+            claim = _claim(connection, owner, lease, mine, (find, values))
             if claim is None or claim.run.epoch > 1:
                 return claim
             name = (first or {}).get(claim.run.workflow)
@@ -175,52 +185,22 @@ class SqlJournal:
 
         return self._database.write(body)
 
-    def _claim(
-        self,
-        connection: Connection,
-        owner: str,
-        lease: float,
-        mine: Collection[str],
-        roots: Collection[str],
-    ) -> Claim | None:
-        while True:
-            row = self._due(connection, roots)
-            if row is None:
-                return None
-            values = {"b_owner": owner, "b_lease": milliseconds(lease)}
-            if row.owner != owner or row.id not in mine:
-                break
-            # Nobody renewed the lease in time, yet the worker is this one and it is at work.
-            connection.execute(RENEW, {**values, "b_runs": [row.id]})
-        connection.execute(TAKE, {**values, "b_run": row.id})
-        if row.holds is not None:
-            connection.execute(WATCH, {**values, "b_run": row.id})
-        its = dataclasses.replace(
-            to_run(row), state=RunState.RUNNING, owner=owner, epoch=row.epoch + 1
-        )
-        if row.epoch == 0:
-            return Claim(
-                run=its, holds=row.holds, now=row.now
-            )  # nothing can have happened to it yet
-        steps = tuple(map(to_step, connection.execute(STEPS, {"b_run": row.id})))
-        slot = connection.execute(SLOT, {"b_run": row.id}).scalar()
-        return Claim(run=its, steps=steps, slot=slot, holds=row.holds, now=row.now)
-
-    def _due(self, connection: Connection, roots: Collection[str]) -> Row[Any] | None:
-        if roots:
-            found = connection.execute(DUE_OF_ROOTS, {"b_roots": sorted(roots)})
-        else:
-            found = connection.execute(DUE)
-        return found.one_or_none()
-
-    def next_due(self, *, roots: Collection[str] = ()) -> float | None:
+    def next_due(
+        self, *, roots: Collection[str] = (), sites: Collection[str] | None = None
+    ) -> float | None:
         """See the protocol."""
-        left = self._database.read(
-            lambda c: c.execute(
-                NEXT_OF_ROOTS if roots else NEXT, {"b_roots": sorted(roots)} if roots else {}
-            ).scalar()
-        )
+        find, values = _narrowed(NEXT, roots, sites)
+        left = self._database.read(lambda c: c.execute(find, values).scalar())
         return None if left is None else left / 1000
+
+    def outbox(self, *, again: float, limit: int = 500) -> Outbox:
+        """See the protocol."""
+        return outbox(self._database, again, limit)
+
+    def family(self, run: str) -> builtins.list[Run]:
+        """See the protocol."""
+        rows = self._database.read(lambda c: c.execute(FAMILY, {"b_run": run}).all())
+        return [to_run(row) for row in rows]
 
     def write(
         self, run: Run, lease: float, move: Move, act: Callable[[], None] | None = None
@@ -333,6 +313,46 @@ class SqlJournal:
             wanted = wanted.where(run.c.state.in_([state.value for state in states]))
         rows = self._database.read(lambda c: c.execute(wanted).all())
         return [to_run(row) for row in rows]
+
+
+def _narrowed(
+    find: sa.Select[Any], roots: Collection[str], sites: Collection[str] | None
+) -> tuple[sa.Select[Any], dict[str, Any]]:
+    """Look only among the runs of some trees, or of some sites."""
+    values: dict[str, Any] = {}
+    if roots:
+        find, values["b_roots"] = find.where(_OF_ROOTS), sorted(roots)
+    if sites is not None:
+        find, values["b_sites"] = find.where(_OF_SITES), sorted(sites)
+    return find, values
+
+
+def _claim(
+    connection: Connection,
+    owner: str,
+    lease: float,
+    mine: Collection[str],
+    due: tuple[sa.Select[Any], Mapping[str, Any]],
+) -> Claim | None:
+    values = {"b_owner": owner, "b_lease": milliseconds(lease)}
+    while True:
+        row = connection.execute(*due).one_or_none()
+        if row is None:
+            return None
+        if row.owner != owner or row.id not in mine:
+            break
+        # Nobody renewed the lease in time, yet the worker is this one and it is at work.
+        connection.execute(RENEW, {**values, "b_runs": [row.id]})
+    connection.execute(TAKE, {**values, "b_run": row.id})
+    if row.holds is not None:
+        connection.execute(WATCH, {**values, "b_run": row.id})
+    its = dataclasses.replace(to_run(row), state=RunState.RUNNING, owner=owner, epoch=row.epoch + 1)
+    if row.epoch == 0:
+        # Nothing can have happened to it yet.
+        return Claim(run=its, holds=row.holds, now=row.now)
+    steps = tuple(map(to_step, connection.execute(STEPS, {"b_run": row.id})))
+    slot = connection.execute(SLOT, {"b_run": row.id}).scalar()
+    return Claim(run=its, steps=steps, slot=slot, holds=row.holds, now=row.now)
 
 
 def _heartbeat(

@@ -29,7 +29,7 @@ LOCK_SECONDS = 300
 
 def migrate(database: Database) -> None:
     """Bring the database to the newest schema.  Costs one SELECT when it is there already."""
-    if _version(database) == migrations.HEAD:
+    if version(database) == migrations.HEAD:
         return
     if database.kind == "sqlite":
         database.write(_upgrade)
@@ -37,7 +37,8 @@ def migrate(database: Database) -> None:
         _upgrade_server(database)
 
 
-def _version(database: Database) -> str | None:
+def version(database: Database) -> str | None:
+    """Return the schema the database has; None when it is empty."""
     try:
         found: str | None = database.read(lambda connection: connection.execute(VERSION).scalar())
     except DBAPIError as error:

@@ -21,7 +21,7 @@ from essaim.model.errors import UnknownError
 from essaim.model.fleet import Lease, LeaseState, NodeState
 from essaim.model.runs import NewRun
 from essaim.plan.placement import place, suits
-from essaim.store.adding import add_new
+from essaim.store.adding import add_new, site_of
 from essaim.store.events import tell
 from essaim.store.fleet import NODES
 from essaim.store.rows import from_lease, to_lease, to_node
@@ -199,6 +199,11 @@ def hold(connection: Connection, lease_id: str, nodes: Sequence[str]) -> None:
         connection.execute(HOLD, {"b_nodes": list(nodes), "b_lease": lease_id})
 
 
+def held_by(lease_id: str) -> sa.ColumnElement[bool]:
+    """Name the nodes that a lease has."""
+    return node.c.lease == lease_id
+
+
 def start_run(
     connection: Connection, workflow: str, lease_id: str, run_id: str, who: str, *, node: str = ""
 ) -> None:
@@ -209,6 +214,7 @@ def start_run(
         subject=lease_id,
         input={"lease": lease_id, "node": node} if node else {"lease": lease_id},
         who=who,
+        site=site_of(connection, held_by(lease_id)),
     )
     add_new(connection, run)
 

@@ -39,6 +39,7 @@ def to_run(row: Row[Any]) -> Run:
         error=row.error,
         owner=row.owner,
         epoch=row.epoch,
+        site=row.site,
         created_at=row.created_at,
         wake_at=row.due_at or 0,
         finished_at=row.finished_at,

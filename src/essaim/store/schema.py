@@ -7,40 +7,44 @@ Times ending in `_at` are milliseconds since 1970 in the database's clock.
 
 from __future__ import annotations
 
-from typing import Any
+from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, Table, true
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    Double,
-    Index,
-    Integer,
-    MetaData,
-    String,
-    Table,
-    Text,
-    true,
-)
-from sqlalchemy.dialects.mysql import MEDIUMTEXT
+from essaim.store.columns import BODY, MARIADB, NAME, SERIAL, WORD, metadata
+from essaim.store.meeting import attempt, gateway
+from essaim.store.processes import scaler, scaling, tunnel, worker
 
-NAME = String(190).with_variant(String(190, collation="C"), "postgresql")
-WORD = String(16)
-BODY = Text().with_variant(MEDIUMTEXT(), "mysql", "mariadb")
-SERIAL = BigInteger().with_variant(Integer(), "sqlite")  # SQLite numbers only INTEGER keys itself
-
-#: Said for both spellings of the URL.
-MARIADB: dict[str, Any] = {
-    f"{name}_{option}": value
-    for name in ("mysql", "mariadb")
-    for option, value in (
-        ("engine", "InnoDB"),
-        ("charset", "utf8mb4"),
-        ("collate", "utf8mb4_bin"),
-    )
-}
-
-metadata = MetaData()
+__all__ = [
+    "applied",
+    "attempt",
+    "command_log",
+    "enrolment",
+    "event",
+    "gateway",
+    "hold",
+    "lease",
+    "machine",
+    "metadata",
+    "node",
+    "old_boot",
+    "person",
+    "plan",
+    "project",
+    "pulse",
+    "refresh",
+    "run",
+    "scaler",
+    "scaling",
+    "session",
+    "setting",
+    "slot",
+    "slot_use",
+    "stack",
+    "step",
+    "tunnel",
+    "visit",
+    "wait",
+    "worker",
+]
 
 run = Table(
     "run",
@@ -68,6 +72,10 @@ run = Table(
     # One column for both makes a claim one walk along one index.
     Column("due_at", BigInteger),
     Column("finished_at", BigInteger),
+    # Whose workers may carry it; empty for anybody's.
+    Column("site", NAME, nullable=False, server_default=""),
+    # When a message about it was last sent: one from before `due_at` said something else.
+    Column("sent_at", BigInteger, nullable=False, server_default="0"),
     Index("run_due", "due_at", "id"),
     Index("run_root", "root"),
     Index("run_parent", "parent"),
@@ -382,6 +390,8 @@ visit = Table(
     Column("bytes_in", BigInteger, nullable=False),
     Column("bytes_out", BigInteger, nullable=False),
     Column("refused", BODY, nullable=False),
+    Column("gateway", NAME, nullable=False, server_default=""),
+    Index("visit_open", "closed_at", "gateway"),
     Index("visit_lease", "lease", "opened_at"),
     Index("visit_person", "person", "opened_at"),
     Index("visit_opened", "opened_at"),

@@ -39,14 +39,22 @@ class Settings:
 
         self._database.write(body)
 
-    def secret(self, name: str) -> bytes:
-        """Return 32 random bytes, made when first asked for: the same for all who ever ask."""
+    def drop(self, name: str) -> None:
+        """Forget a setting."""
+        gone = sa.delete(setting).where(setting.c.name == name)
+        self._database.write(lambda c: c.execute(gone))
+
+    def first(self, name: str, value: str) -> str:
+        """Keep a setting unless there is one already; return the one that is kept."""
+        keep = self._database.insert_missing(setting).values(name=name, value=value)
         found = self.get(name)
         if found is None:
-            made = {"name": name, "value": secrets.token_hex(32)}
-            keep = self._database.insert_missing(setting).values(**made)
             self._database.write(lambda c: c.execute(keep))
             found = self.get(name)
         if found is None:
             raise LookupError(name)
-        return bytes.fromhex(found)
+        return found
+
+    def secret(self, name: str) -> bytes:
+        """Return 32 random bytes, made when first asked for: the same for all who ever ask."""
+        return bytes.fromhex(self.first(name, secrets.token_hex(32)))

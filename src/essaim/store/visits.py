@@ -10,7 +10,8 @@ from sqlalchemy import bindparam
 
 from essaim.store.database import Database, db_now
 from essaim.store.rows import fitting, milliseconds, to_visit
-from essaim.store.schema import lease, visit
+from essaim.store.schema import gateway, lease, visit
+from essaim.store.tunnels import ALIVE
 
 if TYPE_CHECKING:
     import builtins
@@ -31,6 +32,16 @@ CLOSE = (
     .where(visit.c.id == bindparam("b_visit"), visit.c.closed_at.is_(None))
     .values(closed_at=db_now(), bytes_in=bindparam("b_in"), bytes_out=bindparam("b_out"))
 )
+# How much went by, nobody knows any more; of visits without a gateway, nobody knows whose they are.
+ABANDON = (
+    sa.update(visit)
+    .where(
+        visit.c.closed_at.is_(None),
+        visit.c.gateway != "",
+        visit.c.gateway.not_in(sa.select(gateway.c.id).where(ALIVE)),
+    )
+    .values(closed_at=db_now())
+)
 
 
 class Visits:
@@ -39,7 +50,9 @@ class Visits:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def opened(self, *, lease: str, node: str, client: str, key: str, refused: str = "") -> str:
+    def opened(
+        self, *, lease: str, node: str, client: str, key: str, refused: str = "", through: str = ""
+    ) -> str:
         """Keep that somebody came; return the visit, to be closed.  A refused one is over."""
         made = f"v-{secrets.token_hex(8)}"
         values = {
@@ -50,6 +63,7 @@ class Visits:
             "client": fitting(client),
             "public_key": fitting(key),
             "refused": refused,
+            "gateway": through,
             "b_over": bool(refused),
         }
         self._database.write(lambda c: c.execute(OPEN, values))
@@ -59,6 +73,10 @@ class Visits:
         """Keep that a visit is over, and how much went in and out.  The first time counts."""
         values = {"b_visit": visit_id, "b_in": bytes_in, "b_out": bytes_out}
         self._database.write(lambda c: c.execute(CLOSE, values))
+
+    def abandoned(self) -> int:
+        """Keep that visits are over whose gateway is dead; return how many were open."""
+        return self._database.write(lambda c: c.execute(ABANDON).rowcount)
 
     def list(
         self,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from essaim.couriers.following import lacking
 from essaim.model.errors import UnknownError
 from essaim.model.fleet import Role
-from essaim.model.runs import Run, StepRecord
+from essaim.model.runs import Run, RunState, StepRecord
 
 if TYPE_CHECKING:
     from essaim.model.fleet import User
@@ -27,14 +28,12 @@ class RunDetail:
 
 def recent(services: Services, *, limit: int) -> Sequence[Run]:
     """The newest runs that nobody else started, newest first."""
-    return services.journal.list(roots=True, limit=limit)
+    return explained(services, services.journal.list(roots=True, limit=limit))
 
 
 def show(services: Services, run_id: str) -> RunDetail:
     """One run in full."""
-    run = _get(services, run_id)
-    journal = services.journal
-    return RunDetail(run, journal.steps(run.id), journal.children(run.id))
+    return _detail(services, _get(services, run_id))
 
 
 def work(services: Services, by: User, run_id: str) -> RunDetail:
@@ -46,7 +45,7 @@ def work(services: Services, by: User, run_id: str) -> RunDetail:
     if found is None:
         # The same sentence for what is not there and for what is another's.
         raise UnknownError(f"no run {run_id}", hint="see `run` of your leases")
-    return RunDetail(found, services.journal.steps(found.id), services.journal.children(found.id))
+    return _detail(services, found)
 
 
 def resume(services: Services, run_id: str) -> Run:
@@ -65,6 +64,25 @@ def abandon(services: Services, run_id: str) -> None:
 def logs(services: Services, *, run: str = "", machine: str = "", limit: int) -> list[CommandLog]:
     """What commands printed, oldest first: of a run and those below it, or on a machine."""
     return services.logs.read(run=run, machine=machine, limit=limit)
+
+
+def explained(services: Services, runs: Sequence[Run]) -> Sequence[Run]:
+    """Let the notes of runs that no live worker may carry say so."""
+    if not services.broker or all(run.state is not RunState.READY for run in runs):
+        return runs
+    served = services.workers.sites()
+    return [
+        replace(run, note=lacking(run.site))
+        if run.state is RunState.READY and run.site not in served
+        else run
+        for run in runs
+    ]
+
+
+def _detail(services: Services, run: Run) -> RunDetail:
+    journal = services.journal
+    (told,) = explained(services, [run])
+    return RunDetail(told, journal.steps(run.id), explained(services, journal.children(run.id)))
 
 
 def _get(services: Services, run_id: str) -> Run:

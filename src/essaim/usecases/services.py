@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from essaim.couriers.threads import ThreadCourier
+    from essaim.couriers import Courier
     from essaim.engine.execute import Engine
     from essaim.images.cache import Images
     from essaim.model.journal import Journal
@@ -20,10 +20,14 @@ if TYPE_CHECKING:
     from essaim.store.leases import Leases
     from essaim.store.logs import CommandLogs
     from essaim.store.people import People
+    from essaim.store.settings import Settings
     from essaim.store.stacks import Stacks
+    from essaim.store.tries import Tries
     from essaim.store.turns import Turns
     from essaim.store.visits import Visits
+    from essaim.store.workers import Workers
     from essaim.workflows.lending import Lending
+    from essaim.workflows.ways import Ways
 
 
 class Services(Protocol):
@@ -70,6 +74,30 @@ class Services(Protocol):
         """Whose turn it is, of the processes of one control plane."""
 
     @property
+    def broker(self) -> str:
+        """Where messages for workers go; nothing when this process carries runs itself."""
+
+    @property
+    def site_queues(self) -> bool:
+        """Whether the runs of each site are for that site's workers alone."""
+
+    @property
+    def workers(self) -> Workers:
+        """Which processes of this control plane live."""
+
+    @property
+    def settings(self) -> Settings:
+        """Secrets and choices that all processes share."""
+
+    @property
+    def tries(self) -> Tries:
+        """Who tried how often, at all processes together."""
+
+    @property
+    def ways(self) -> Ways:
+        """Ways to nodes through their tunnels."""
+
+    @property
     def keyring(self) -> Keyring:
         """SSH keys."""
 
@@ -90,7 +118,7 @@ class Services(Protocol):
         """Carries out runs."""
 
     @property
-    def courier(self) -> ThreadCourier:
+    def courier(self) -> Courier:
         """Brings due runs to the engine."""
 
     def driver(self, site: Site) -> Driver:

@@ -99,6 +99,7 @@ def apply(services: Services, stored: StoredPlan) -> str:
         input={"plan": stored.id, "site": stored.stack.site.name},
         holds=_hold(stored.plan.stack),
         who=f"{getpass.getuser()}@{socket.gethostname()}",
+        site=stored.stack.site.name if services.site_queues else "",
     )
     services.engine.start([run])
     return run_id

@@ -74,6 +74,7 @@ class Lending:
         keyring: Keyring,
         homes: Homes,
         dial: Callable[[str], socket.socket] | None = None,
+        lead: Callable[[], bool] = lambda: True,
     ) -> None:
         self.fleet = fleet
         self.leases = leases
@@ -84,7 +85,12 @@ class Lending:
         self.remote = remote
         self.keyring = keyring
         self.homes = homes
-        self.dial = dial  #: through a node's own connection, when there is a gateway here
+        self.dial = dial  #: through a node's own connection to a gateway
+        self._lead = lead
+
+    def tunnels(self) -> bool:
+        """Whether there is a gateway at all, here or elsewhere, that nodes may connect to."""
+        return self.dial is not None and self._lead()
 
     def reaches(self, node: Node) -> bool:
         """Whether this process can reach it at all: some need the gateway they connect to."""

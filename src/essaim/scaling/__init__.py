@@ -1,0 +1,1 @@
+"""Adds and removes replicas of a service: containers of Docker, or processes of this computer."""

@@ -1,0 +1,192 @@
+"""The files of deploy/ are what the programs that read them understand."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from databases import find
+from deploy.files import DEPLOY, REPO, SETTINGS
+from testcache import CACHE
+
+OURS = ("api", "controller", "worker", "gateway", "autoscale")
+UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+VALIDATOR = "kubernetes-validate==1.37.0"
+
+
+def run(*words: str, **more) -> str:
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False, **more)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def composed() -> dict:
+    """What docker-compose makes of compose.yaml."""
+    program = find("docker-compose", "docker-compose")
+    environ = {**os.environ, **SETTINGS, "COMPOSE_PROFILES": "autoscale"}
+    file = str(DEPLOY / "compose.yaml")
+    said = run(program, "--project-directory", str(REPO), "-f", file, "config", env=environ)
+    return yaml.safe_load(said)
+
+
+def test_compose_has_every_process_and_as_many_as_promised(composed):
+    services = composed["services"]
+    assert {"caddy", "database", "broker", "pc-1", "pc-2", "pc-3", *OURS} == set(services)
+    for name in ("api", "controller", "worker"):
+        assert services[name]["scale"] == 2
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_our_containers_may_do_nothing_but_their_work(composed, name):
+    service = composed["services"][name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert "privileged" not in service
+    assert "user" not in service  # the image says who, and it is not root
+
+
+def test_only_the_front_door_and_the_gateway_are_published(composed):
+    published = {name for name, its in composed["services"].items() if its.get("ports")}
+    assert published == {"caddy", "gateway"}
+    assert composed["networks"]["back"]["internal"] is True
+    for name in ("database", "broker", "api"):
+        assert set(composed["services"][name]["networks"]) == {"back"}
+
+
+def test_the_docker_socket_is_given_to_the_autoscaler_alone(composed):
+    given = {
+        name
+        for name, its in composed["services"].items()
+        if any("docker.sock" in str(volume) for volume in its.get("volumes", ()))
+    }
+    assert given == {"autoscale"}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_setting_that_is_missing_is_asked_for(name):
+    program = find("docker-compose", "docker-compose")
+    environ = {**os.environ, **SETTINGS}
+    del environ[name]
+    file = str(DEPLOY / "compose.yaml")
+    words = [program, "--project-directory", str(REPO), "-f", file, "config", "-q"]
+    done = subprocess.run(words, capture_output=True, text=True, env=environ, check=False)
+    assert done.returncode != 0
+    assert name in done.stderr
+
+
+def test_the_example_of_settings_names_those_that_are_needed():
+    text = (DEPLOY / "env.example").read_text()
+    assert set(SETTINGS) <= set(re.findall(r"(?m)^([A-Z_]+)=", text))
+
+
+def instructions() -> list[str]:
+    text = re.sub(r"\\\n", " ", (DEPLOY / "Dockerfile").read_text())
+    return [line for line in text.splitlines() if line and not line.lstrip().startswith("#")]
+
+
+def test_the_image_is_built_in_stages_and_is_not_roots():
+    lines = instructions()
+    stages = [line for line in lines if line.startswith("FROM")]
+    assert stages == ["FROM ${BASE} AS build", "FROM ${BASE}"]
+    last = lines[lines.index("FROM ${BASE}") :]
+    assert "USER 10001:10001" in last
+    assert not any(line.startswith("RUN") for line in last)  # nothing is downloaded into it
+    assert 'ENTRYPOINT ["essaim"]' in last
+
+
+def test_the_image_installs_what_the_lock_says_by_hash():
+    (install,) = [line for line in instructions() if "pip " in line and " install" in line]
+    assert "--require-hashes -r /build/requirements.lock" in install
+
+
+def test_no_file_names_a_registry_or_an_index():
+    for path in DEPLOY.rglob("*"):
+        if path.is_file():
+            text = path.read_text()
+            assert not re.search(r"(index-url|INDEX_URL)\s*=\s*\S*http", text), path
+            assert not re.search(r"image:.*\.[a-z]+/", text), path
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.stem)
+def test_a_unit_is_understood_and_closed(unit, tmp_path):
+    program = find("systemd-analyze", "systemd")
+    # The program it starts is not installed here.
+    here = tmp_path / unit.name
+    here.write_text(unit.read_text().replace("/opt/essaim/bin/essaim", shutil.which("true")))
+    done = subprocess.run([program, "verify", here], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    text = unit.read_text()
+    for line in ("NoNewPrivileges=yes", "ProtectSystem=strict", "User=essaim", "PrivateTmp=yes",
+                 "CapabilityBoundingSet=", "RestrictSUIDSGID=yes"):  # fmt: skip
+        assert line in text.splitlines()
+    # Of 100; systemd calls what is above 40 exposed.
+    run(program, "security", "--offline=true", "--threshold=20", str(here))
+
+
+def test_there_is_a_unit_for_each_kind_of_process():
+    kinds = {path.stem.removeprefix("essaim-") for path in UNITS}
+    assert kinds == {"api", "controller", "worker", "gateway"}
+
+
+def validator() -> str:
+    """A program that carries the schemas of Kubernetes, in an environment of its own."""
+    place = CACHE / VALIDATOR.replace("==", "-")
+    program = place / "bin" / "kubernetes-validate"
+    if not program.exists():
+        subprocess.run([sys.executable, "-m", "venv", "--clear", place], check=True)
+        pip = [place / "bin" / "python", "-m", "pip", "install", "--quiet", VALIDATOR]
+        if subprocess.run(pip, capture_output=True, timeout=240, check=False).returncode:
+            shutil.rmtree(place)
+            pytest.skip(f"{VALIDATOR} cannot be installed")
+    return str(program)
+
+
+def test_manifests_are_valid_by_the_schemas_of_kubernetes():
+    files = sorted(str(path) for path in (DEPLOY / "kubernetes").glob("*.yaml"))
+    assert files
+    run(validator(), "--strict", *files)
+
+
+def test_the_schemas_find_what_is_wrong(tmp_path):
+    wrong = (DEPLOY / "kubernetes" / "api.yaml").read_text().replace("replicas: 2", "replica: 2")
+    (tmp_path / "api.yaml").write_text(wrong)
+    words = [validator(), "--strict", str(tmp_path / "api.yaml")]
+    assert subprocess.run(words, capture_output=True, check=False).returncode != 0
+
+
+def test_pods_may_do_nothing_but_their_work():
+    documents = [
+        each
+        for path in (DEPLOY / "kubernetes").glob("*.yaml")
+        for each in yaml.safe_load_all(path.read_text())
+        if each["kind"] == "Deployment"
+    ]
+    assert {each["metadata"]["name"] for each in documents} == {*OURS} - {"autoscale"}
+    for each in documents:
+        pod = each["spec"]["template"]["spec"]
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        (container,) = pod["containers"]
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_caddy_understands_its_file_and_likes_its_shape():
+    caddy = find("caddy", "caddy")
+    file = str(DEPLOY / "Caddyfile")
+    environ = {**os.environ, "ESSAIM_UPSTREAMS": "127.0.0.1:1 127.0.0.1:2"}
+    words = ["--config", file, "--adapter", "caddyfile"]
+    run(caddy, "validate", *words, env=environ)
+    proxy = json.dumps(json.loads(run(caddy, "adapt", *words, env=environ)))
+    assert proxy.count('"dial": "127.0.0.1:') == 2
+    assert '"uri": "/readyz"' in proxy
+    assert '"flush_interval": -1' in proxy
+    assert run(caddy, "fmt", file) == (DEPLOY / "Caddyfile").read_text()
