@@ -15,10 +15,12 @@ from essaim.api.given import (
     Node,
     Registered,
 )
+from essaim.api.options import Options
 from essaim.api.pages import LINK, Paged
 from essaim.api.problems import answers
 from essaim.api.routes import routes
 from essaim.usecases import nodes
+from essaim.usecases.services import Services
 
 router = routes("fleet")
 
@@ -50,11 +52,13 @@ def register(
 
 # A coroutine: a plain function would be called in one thread and its answer written in another.
 @router.post("/workers/heartbeat", responses=answers(401, 409))
-async def heartbeat(
-    body: Beat, services: Plane, told: Told, credential: Credential
-) -> Commands:
+async def heartbeat(body: Beat, services: Plane, told: Told, credential: Credential) -> Commands:
     """Say that a machine lives."""
-    await run_in_threadpool(nodes.heartbeat, services, credential, body.said())
+    return await run_in_threadpool(_heard, body, services, told, credential)
+
+
+def _heard(body: Beat, services: Services, told: Options, credential: str) -> Commands:
+    nodes.heartbeat(services, credential, body.said())
     places = [GatewayPlace(host=host, port=port) for host, port in told.gateways()]
     return Commands(gateways=places)
 
