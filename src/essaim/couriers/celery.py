@@ -198,7 +198,7 @@ class CeleryCourier:
         try:
             return self.dispatch()
         except EssaimError as error:
-            self._complain(error.what)
+            self._complain("the journal", error.what)
         except Exception:
             # Whatever it is, the next look may get through; and another process looks too.
             log.exception("due runs could not be sent")
@@ -212,7 +212,7 @@ class CeleryCourier:
                     self.app.send_task(CARRY, (run,), queue=queue, producer=producer)
         except Exception as error:  # noqa: BLE001 - each transport has errors of its own
             # Not sent: as nobody will have come for them, they are sent again before long.
-            self._complain(f"broker {self.app.connection().as_uri()}: {error}")
+            self._complain("the broker", f"broker {self.app.connection().as_uri()}: {error}")
         else:
             self._trouble = ""
 
@@ -224,11 +224,11 @@ class CeleryCourier:
         except Exception:  # noqa: BLE001 - an empty queue of Redis is no queue, and an error
             return 0
 
-    def _complain(self, what: str) -> None:
+    def _complain(self, of: str, what: str) -> None:
         # Said once, not every second: it is tried again until it works or somebody stops it.
-        if what != self._trouble:
+        if of != self._trouble:
             log.warning("%s; trying again", what)
-        self._trouble = what
+        self._trouble = of
 
 
 def __getattr__(name: str) -> Celery:
