@@ -131,5 +131,7 @@ def test_an_api_says_that_it_is_about_to_end_before_it_does(lab):
 def test_all_end_with_0(lab):
     for name in ("controller-0", "controller-1", "gateway-0", "gateway-1", "worker", "api-1"):
         assert lab.end(name) == 0, lab.said(name)
-    left = {each.kind for each in lab.app.workers.alive()}
-    assert left <= {"command"}
+    wait_for(
+        lambda: {each.kind for each in lab.app.workers.alive()} <= {"command"},
+        "those that ended are gone at once, those that were killed after a while",
+    )
