@@ -70,7 +70,7 @@ def test_a_machine_joins_beats_and_is_looked_after(here):
 
     beat = {"boot_id": "b", "seq": 1, "load": 0.5, "accounts": ["l-abcd"]}
     first = here.ask("POST", "/api/workers/heartbeat", given["credential"], json=beat)
-    assert first.json() == {"commands": []}
+    assert first.json() == {"commands": [], "gateways": []}
     copy = here.ask("POST", "/api/workers/heartbeat", given["credential"], json=beat)
     is_problem(copy, 409, "replay")
 
