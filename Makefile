@@ -3,9 +3,11 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 VENV := .venv
 BIN := $(VENV)/bin
+# More words for `make chaos`, such as CHAOS="--minutes 2 --seed 7".
+CHAOS :=
 COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: help dev lock test test-all check bench soak up-cluster demo-cluster down-cluster clean
+.PHONY: help dev lock test test-all check bench soak chaos up-cluster demo-cluster down-cluster clean
 
 help:            ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
@@ -37,6 +39,10 @@ bench: dev       ## Measure, beside peers in the same minute; prints a table, wr
 
 soak: dev        ## Let 10,000 agents beat for ten minutes; writes soak.json
 	$(BIN)/python -m essaim_lab.bench beats --minutes 10 --json soak.json
+
+chaos: dev       ## Break every part of a deployment under load, ten minutes on each pair of servers
+	PYTHONPATH=tests $(BIN)/python -m chaos --database mariadb --broker redis $(CHAOS)
+	PYTHONPATH=tests $(BIN)/python -m chaos --database postgresql --broker rabbitmq $(CHAOS)
 
 up-cluster: dev  ## Bring the deployment of deploy/ up on this computer, in a Docker engine of its own
 	$(BIN)/python -m essaim_lab.deployment up

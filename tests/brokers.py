@@ -19,13 +19,15 @@ import pytest
 from databases import PATIENCE, as_user, find, folder_of, free_port
 
 BROKERS = ("redis", "rabbitmq")
+QUEUES = ("essaim.any", "essaim.site.a", "essaim.site.b")
 
 
 class Broker:
     """One broker, which can be stopped, started again, and made to forget."""
 
-    def __init__(self, kind: str, folder: Path) -> None:
+    def __init__(self, kind: str, folder: Path, address: str = "127.0.0.1") -> None:
         self.kind = kind
+        self.address = address
         self.port = free_port()
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
@@ -34,10 +36,12 @@ class Broker:
     @property
     def url(self) -> str:
         if self.kind == "redis":
-            return f"redis://127.0.0.1:{self.port}/0"
-        return f"amqp://guest:guest@127.0.0.1:{self.port}//"
+            return f"redis://{self.address}:{self.port}/0"
+        return f"amqp://guest:guest@{self.address}:{self.port}//"
 
     def start(self) -> None:
+        # Its guest comes from the computer itself, unless told that it comes from elsewhere.
+        (self._folder / "settings.conf").write_text("loopback_users = none\n")
         if self.kind == "rabbitmq" and self._names is None:
             # Erlang would start its name service by itself, as a daemon that nobody ends.
             epmd = [find("epmd", "erlang-base"), "-address", "127.0.0.1"]
@@ -80,8 +84,22 @@ class Broker:
             return
         self._purge()
 
+    def messages(self) -> dict[str, int]:
+        """How many messages lie in each of our queues that has some."""
+        from celery import Celery
+
+        found = {}
+        with Celery("count", broker=self.url).connection() as connection:
+            for queue in QUEUES:
+                with (
+                    contextlib.suppress(connection.channel_errors),
+                    connection.channel() as channel,
+                ):
+                    found[queue] = channel.queue_declare(queue, passive=True).message_count
+        return {queue: count for queue, count in found.items() if count}
+
     def _redis(self, *words: str) -> bytes:
-        with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as link:
+        with socket.create_connection((self.address, self.port), timeout=PATIENCE) as link:
             link.sendall((" ".join(words) + "\r\n").encode())
             return link.recv(4096)
 
@@ -89,7 +107,7 @@ class Broker:
         from celery import Celery
 
         with Celery("purge", broker=self.url).connection() as connection:
-            for queue in ("essaim.any", "essaim.site.a", "essaim.site.b"):
+            for queue in QUEUES:
                 with (
                     contextlib.suppress(connection.channel_errors),
                     connection.channel() as channel,
@@ -98,7 +116,7 @@ class Broker:
 
     def _answers(self) -> bool:
         try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=2) as link:
+            with socket.create_connection((self.address, self.port), timeout=2) as link:
                 link.sendall(b"PING\r\n" if self.kind == "redis" else b"AMQP\x00\x00\x09\x01")
                 return bool(link.recv(1))
         except OSError:
@@ -106,13 +124,15 @@ class Broker:
 
     def _command(self) -> list[str]:
         if self.kind == "redis":
-            words = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._folder)]
+            words = ["--port", str(self.port), "--bind", self.address, "--dir", str(self._folder)]
             return [
                 find("redis-server", "redis-server"),
                 *words,
                 "--save",
                 "",
                 "--appendonly",
+                "no",
+                "--protected-mode",
                 "no",
             ]
         find("rabbitmq-server", "rabbitmq-server")
@@ -130,13 +150,13 @@ class Broker:
             "ERL_EPMD_ADDRESS": "127.0.0.1",
             "ERL_EPMD_PORT": str(names),
             "RABBITMQ_NODENAME": f"essaim{self.port}@localhost",
-            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODE_IP_ADDRESS": self.address,
             "RABBITMQ_NODE_PORT": str(self.port),
             "RABBITMQ_DIST_PORT": str(dist),
             "RABBITMQ_MNESIA_BASE": str(folder / "data"),
             "RABBITMQ_LOG_BASE": str(folder / "log"),
             "RABBITMQ_PID_FILE": str(folder / "pid"),
-            "RABBITMQ_CONFIG_FILE": str(folder / "none"),
+            "RABBITMQ_CONFIG_FILE": str(folder / "settings"),
             "RABBITMQ_CONF_ENV_FILE": str(folder / "none-env"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
             # No busy waiting: the machine is shared.

@@ -19,25 +19,34 @@ from databases import find, mariadb
 from endtoend.fleet_rig import PATIENCE, Fleet, wait_for
 from essaim.cli.plane import listening
 
-API, GATEWAY, REDIS = (8080, 8081), (2222, 2223), 6379
+REDIS = 6379
 
 
 class Cluster(Fleet):
     """The fleet of the rig, served by processes that are started and killed one by one."""
 
+    API: tuple[int, ...] = (8080, 8081)
+    GATEWAY: tuple[int, ...] = (2222, 2223)
+
     def __init__(self, place: Path, interval: float) -> None:
         super().__init__(place, interval)
-        self.doors = [listening("127.0.0.1", 0) for _ in GATEWAY]
+        self.doors = [listening("127.0.0.1", 0) for _ in self.GATEWAY]
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.apart: dict[str, dict[str, str]] = {}  #: what the environment of one process adds
+
+    def network(self, _name: str) -> int:
+        """The pid of a process whose network this one is in: that of the machines."""
+        return self.pid("")
 
     def inside(self, name: str, words: list[str], **more: object) -> subprocess.Popen[bytes]:
         """Start a process where the machines can be reached."""
         if name in self.processes:
             self.end(name, signal.SIGKILL)
-        net = f"--net=/proc/{self.pid('')}/ns/net"
+        net = f"--net=/proc/{self.network(name)}/ns/net"
+        environ = {**self.environ, **self.apart.get(name, {})}
         with (self.place / f"{name}.log").open("ab") as log:
             made = subprocess.Popen(
-                ["nsenter", net, *words], env=self.environ, stdout=log, stderr=log, **more
+                ["nsenter", net, *words], env=environ, stdout=log, stderr=log, **more
             )
         self.processes[name] = made
         return made
@@ -59,7 +68,7 @@ class Cluster(Fleet):
 
     def start_gateway(self, number: int) -> None:
         name = f"gateway-{number}"
-        port = GATEWAY[number]
+        port = self.GATEWAY[number]
         self.essaim(name, "gateway", "--host", self.address, "--port", str(port), "--linger", "20",
                     "--inner", self.address, "--public", f"{self.address}:{port}",
                     "--ready-file", str(self.place / f"{name}.ready"))  # fmt: skip
@@ -70,8 +79,8 @@ class Cluster(Fleet):
                     "--ready-file", str(self.place / f"{name}.ready"))  # fmt: skip
 
     def start_api(self, number: int) -> None:
-        self.essaim(f"api-{number}", "api", "--host", self.address, "--port", str(API[number]),
-                    "--public-gateway", f"{self.address}:{GATEWAY[0]}",
+        self.essaim(f"api-{number}", "api", "--host", self.address, "--port", str(self.API[number]),
+                    "--public-gateway", f"{self.address}:{self.GATEWAY[0]}",
                     "--drain", "3")  # fmt: skip
 
     def open_all(self) -> None:
@@ -80,8 +89,8 @@ class Cluster(Fleet):
         self.environ["ESSAIM_BROKER"] = f"redis://{self.address}:{REDIS}/0"
         self.inside("redis", [redis, "--bind", self.address, "--port", str(REDIS), "--save", "",
                               "--protected-mode", "no", "--dir", str(self.place)])  # fmt: skip
-        ways = [(self.api, API), (self.gateway, GATEWAY)]
-        ways += [(door, (port,)) for door, port in zip(self.doors, GATEWAY, strict=True)]
+        ways = [(self.api, self.API), (self.gateway, self.GATEWAY)]
+        ways += [(door, (port,)) for door, port in zip(self.doors, self.GATEWAY, strict=True)]
         told = [f"{near.fileno()}:{','.join(map(str, ports))}" for near, ports in ways]
         fds = [near.fileno() for near, _ in ways]
         program = str(Path(__file__).with_name("relay.py"))
@@ -120,7 +129,7 @@ class Cluster(Fleet):
     def tunnel_at(self, machine: str) -> str:
         """Which gateway process holds the tunnel of a machine now; nothing when none does."""
         door = self.app.ways.tunnels.find(self.nodes()[machine]["id"])
-        return "" if door is None else f"gateway-{GATEWAY.index(door.public_port)}"
+        return "" if door is None else f"gateway-{self.GATEWAY.index(door.public_port)}"
 
     def end(self, name: str, number: int = signal.SIGTERM) -> int:
         process = self.processes[name]
