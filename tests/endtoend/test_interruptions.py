@@ -78,20 +78,30 @@ def test_a_machine_that_was_killed_is_seen_and_started_again(root):
 
 def test_the_second_of_two_waits_for_the_first_or_leaves(root, tmp_path):
     root.types("image", "build", "base", within=600)
-    lab = slow_lab(tmp_path)
+    lab = slow_lab(tmp_path, "until test -e /root/go; do sleep 0.2; done")
     first = root.begins("up", str(lab))
+    second = None
     try:
         wait_for(lambda: (tmp_path / "home").exists() and _held(root), "the first began")
         refused = root.types("up", str(lab), "--no-wait", code=1)
         assert "slow" in refused
         assert "held" in refused
-        second = root.types("up", str(lab))
-        assert "waiting for it" in second
-        assert "nothing to change" in second
-        assert first.wait(60) == 0
+        second = root.begins("up", str(lab))
+        said = next(line for line in second.stdout if "waiting for it" in line)
+        wait_for(lambda: _done(root, "run", "slow/one", "--", "touch", "/root/go"), "it may go on")
+        said += second.communicate(timeout=120)[0]
+        assert "nothing to change" in said
+        assert first.wait(120) == 0
     finally:
-        first.kill()
-        first.communicate()
+        for process in filter(None, (first, second)):
+            process.kill()
+            process.communicate()
+
+
+def _done(person: Person, *words: str) -> bool:
+    with person.begins(*words) as process:
+        process.communicate(timeout=120)
+    return process.returncode == 0
 
 
 def _held(person: Person) -> bool:
@@ -99,7 +109,7 @@ def _held(person: Person) -> bool:
     return any(run["state"] in ("ready", "running") for run in runs)
 
 
-def slow_lab(at: Path, do: str = "sleep 8") -> Path:
+def slow_lab(at: Path, do: str) -> Path:
     """A stack whose only role takes its time."""
     stack = at / "slow"
     role = stack / "roles" / "slow"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import contextlib
 import signal
 import time
 from typing import TYPE_CHECKING
@@ -154,8 +155,10 @@ async def execute(
         raise
     try:
         if stdin and session.channel is not None:
-            session.channel.write(stdin)
-            session.channel.write_eof()
+            # A command that has ended already reads nothing: what it said is what counts.
+            with contextlib.suppress(BrokenPipeError):
+                session.channel.write(stdin)
+                session.channel.write_eof()
         return await session.done
     except BaseException:
         session.abort()
