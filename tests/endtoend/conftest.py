@@ -7,6 +7,8 @@ import os
 import pytest
 
 from endtoend import people
+from endtoend.fleet_crashes import in_order
+from endtoend.fleet_rig import Tenant
 from testcache import CACHE
 
 pytestmark = pytest.mark.root
@@ -40,6 +42,22 @@ def plain():
 def person(request):
     """Everybody: what is promised holds with and without privileges."""
     return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(scope="module")
+def ada(its) -> Tenant:
+    """Somebody who rents from the fleet of a module."""
+    return its.tenant("ada")
+
+
+@pytest.fixture
+def alive(its):
+    """A server that runs, and after the test everything is in order."""
+    if not its.server:
+        its.serve()
+    yield its
+    its.tidy()
+    in_order(its)
 
 
 def take_down(person: people.Person) -> None:

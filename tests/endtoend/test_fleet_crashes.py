@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from endtoend.fleet_crashes import dies_and_returns, every_step_of, in_order, opens_nothing
-from endtoend.fleet_rig import Fleet, Tenant, fleet
+from endtoend.fleet_rig import Fleet, fleet
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
 
@@ -19,21 +19,6 @@ pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
 def its() -> Iterator[Fleet]:
     with fleet(3, interval=3.0) as made:
         yield made
-
-
-@pytest.fixture(scope="module")
-def ada(its) -> Tenant:
-    return its.tenant("ada")
-
-
-@pytest.fixture
-def alive(its):
-    """A server that runs, and after the test everything is in order."""
-    if not its.server:
-        its.serve()
-    yield its
-    its.tidy()
-    in_order(its)
 
 
 @every_step_of("rent")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from endtoend.fleet_crashes import dies_and_returns, every_step_of, in_order, opens_nothing
-from endtoend.fleet_rig import Fleet, Tenant, fleet, wait_for
+from endtoend.fleet_rig import Fleet, fleet, wait_for
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
 
@@ -21,21 +21,6 @@ FILE = "kept through everything"
 def its() -> Iterator[Fleet]:
     with fleet(4) as made:
         yield made
-
-
-@pytest.fixture(scope="module")
-def ada(its) -> Tenant:
-    return its.tenant("ada")
-
-
-@pytest.fixture
-def alive(its):
-    """A server that runs, and after the test everything is in order."""
-    if not its.server:
-        its.serve()
-    yield its
-    its.tidy()
-    in_order(its)
 
 
 @every_step_of("migrate")

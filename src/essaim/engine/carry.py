@@ -108,7 +108,6 @@ class Carrier:
 
     def _do_stored(self, step: Step) -> bool:
         """Do a step that acts on the store alone: its beginning, effect and end are one write."""
-        self._emit("step", step=step.name)
         self._context.begin(step.name, 1, self._means.clock())
         last = step is self._workflow.steps[-1]
         move = Move(
@@ -125,6 +124,7 @@ class Carrier:
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not be forgotten
             # Nothing of it happened, not even its beginning.
             return self._begin(step) and self._failed(step, error)
+        self._emit("step", step=step.name)
         self._slot = None
         self._records[step.name] = StepRecord(
             run=self._run.id, name=step.name, state=StepState.DONE, output={}

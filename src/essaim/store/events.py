@@ -76,7 +76,11 @@ def tell(
     user: str = "",
 ) -> None:
     """Tell of something within the transaction in which it happens."""
-    values = {
+    connection.execute(TELL, _row(kind, text, lease=lease, node=node, user=user))
+
+
+def _row(kind: str, text: str, *, lease: str, node: str, user: str) -> dict[str, Any]:
+    return {
         "kind": kind,
         "body": text,
         "lease": lease,
@@ -84,7 +88,6 @@ def tell(
         "person": user,
         "urgent": kind in URGENT,
     }
-    connection.execute(TELL, values)
 
 
 def tell_lease(connection: Connection, kind: str, lease_id: str, text: str) -> None:
@@ -121,15 +124,9 @@ class Events:
         once: str = "",
     ) -> None:
         """Keep an event; one with the same `once` as an earlier one is that one."""
-        values = {
-            "kind": kind,
-            "body": text,
-            "lease": lease,
-            "node": node,
-            "person": user,
-            "urgent": urgent or kind in URGENT,
-            "once": _short(once) if once else None,
-        }
+        values = _row(kind, text, lease=lease, node=node, user=user)
+        values["once"] = _short(once) if once else None
+        values["urgent"] |= urgent
         keep = self._database.insert_missing(event).values(at=db_now(), **values)
         self._database.write(lambda c: c.execute(keep))
 
