@@ -42,8 +42,9 @@ if TYPE_CHECKING:
 SLOTS = {"create": 16, "start": 8, "destroy": 16}
 PROVISIONERS = ("native", "ansible")
 #: Connections to a database server, kept and for moments, by kind of process: as many as it has
-#: threads that ask.  Any other kind has what `store.database` says.
-POOLS = {"api": (8, 32), "controller": (4, 16), "gateway": (4, 16), "check": (1, 3)}
+#: threads that ask.  Any other kind has what `store.database` says.  An API under load needs all of
+#: them all the time, and to open one costs more than most requests do.
+POOLS = {"api": (40, 0), "controller": (4, 16), "gateway": (4, 16), "check": (1, 3)}
 
 
 def state_home(environ: Mapping[str, str]) -> Path:

@@ -46,8 +46,9 @@ PATIENCE = 30.0
 #: Two writers that both saw a name free: the loser looks again and sees it taken.
 CONFLICTS = 5
 
-#: Connections to a server that are kept, and how many more may be open for moments.
-POOL = (8, 56)
+#: Connections to a server that are kept, and how many more may be open for moments.  None is opened
+#: before it is needed; to open one costs more than most transactions do.
+POOL = (32, 32)
 
 
 class db_now(FunctionElement[int]):  # noqa: N801 - it stands in SQL like a function

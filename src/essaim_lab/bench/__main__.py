@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 #: In the order they are run: the quick ones first.
 NAMES = (
     *("start", "engine", "planning", "machines", "slurm", "configure"),
+    *("courier", "workers", "rolling", "failover", "replicas"),
     *("grants", "access", "beats"),
 )
 
@@ -90,4 +92,6 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
+    # As Ctrl-C: what was started is ended.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.exit(main())

@@ -19,7 +19,9 @@ _PEERS = {
     "ip": ("ip", "-V"),
     "unshare": ("unshare", "--version"),
     "postgresql": ("psql", "--version"),
+    "mariadb": ("mariadbd", "--version"),
     "redis": ("redis-server", "--version"),
+    "caddy": ("caddy", "version"),
 }
 
 

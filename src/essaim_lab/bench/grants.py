@@ -12,6 +12,7 @@ from essaim_lab.bench.load import Answer, Client, closed_loop
 from essaim_lab.bench.rows import CannotRunError, Peer, Row
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Iterator, Mapping
 
     from essaim.store.database import Database
@@ -119,8 +120,10 @@ def is_grant(answer: Answer) -> bool:
 class Renter:
     """Logs in, then rents one machine after another."""
 
-    def __init__(self, port: int, name: str, *, again: bool) -> None:
-        self._client = Client(port)
+    def __init__(
+        self, port: int, name: str, *, again: bool, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self._client = Client(port, tls=tls)
         self._name = name
         self._again = again
         self._headers: dict[str, str] = {}
@@ -129,16 +132,21 @@ class Renter:
         """Rent one machine, and do not wait for its account."""
         spent = 0.0
         if self._again or not self._headers:
-            who = {"name": self._name, "password": PASSWORD}
-            shown = await self._client.post(LOGIN, who, {})
+            shown = await self.log_in()
             if shown.status != OK:
                 return shown
             # Who logs in once has not waited for this lease meanwhile; the clock has run, though.
             spent = shown.seconds if self._again else 0.0
-            self._headers = {"Authorization": f"Bearer {shown.body['access']}"}
         wish = {"public_key": seeding.KEY, "patience": 0}
         answer = await self._client.post(RENT, wish, self._headers)
         return Answer(answer.status, answer.body, answer.seconds + spent)
+
+    async def log_in(self) -> Answer:
+        """Show the password; what is asked from then on is asked as this person."""
+        shown = await self._client.post(LOGIN, {"name": self._name, "password": PASSWORD}, {})
+        if shown.status == OK:
+            self._headers = {"Authorization": f"Bearer {shown.body['access']}"}
+        return shown
 
     async def close(self) -> None:
         """Let go of the connection."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Mapping, Sequence
 
 #: Whoever has waited so long has got nothing.
@@ -32,20 +33,29 @@ class Client:
     As little as does the work: client and server share the cores of this computer.
     """
 
-    def __init__(self, port: int, *, keep: bool = True) -> None:
+    def __init__(self, port: int, *, keep: bool = True, tls: ssl.SSLContext | None = None) -> None:
         self._port = port
         self._keep = keep
+        self._tls = tls
+        # A certificate is for a name, and whoever shows it serves that name alone.
+        self._host = "localhost" if tls else "127.0.0.1"
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def post(self, path: str, body: object, headers: Mapping[str, str]) -> Answer:
         """Ask, and wait for all of the answer; status 0 when there is none."""
+        return await self._whole("POST", path, json.dumps(body).encode(), headers)
+
+    async def get(self, path: str, headers: Mapping[str, str]) -> Answer:
+        """Look, as `post` asks."""
+        return await self._whole("GET", path, b"", headers)
+
+    async def _whole(self, verb: str, path: str, said: bytes, headers: Mapping[str, str]) -> Answer:
         began = time.perf_counter()
-        said = json.dumps(body).encode()
         try:
             async with asyncio.timeout(LONGEST):
                 if self._streams is not None and self._ended():
                     await self.close()  # the server has closed it meanwhile, as it may
-                status, data = await self._ask(path, said, headers)
+                status, data = await self._ask(verb, path, said, headers)
         except (OSError, EOFError, TimeoutError, ValueError) as error:
             await self.close()
             return Answer(FAILED, repr(error), time.perf_counter() - began)
@@ -54,18 +64,25 @@ class Client:
         took = time.perf_counter() - began
         return Answer(status, _read(data), took)
 
-    async def _ask(self, path: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, bytes]:
+    async def _ask(
+        self, verb: str, path: str, body: bytes, headers: Mapping[str, str]
+    ) -> tuple[int, bytes]:
         if self._streams is None:
-            self._streams = await asyncio.open_connection("127.0.0.1", self._port)
+            name = self._host if self._tls else None
+            self._streams = await asyncio.open_connection(
+                "127.0.0.1", self._port, ssl=self._tls, server_hostname=name
+            )
         reader, writer = self._streams
-        said = {"Host": "127.0.0.1", "Content-Type": "application/json", **headers}
+        said = {"Host": self._host, "Content-Type": "application/json", **headers}
         said["Content-Length"] = str(len(body))
         said["Connection"] = "keep-alive" if self._keep else "close"
-        lines = [f"POST {path} HTTP/1.1", *(f"{key}: {value}" for key, value in said.items())]
+        lines = [f"{verb} {path} HTTP/1.1", *(f"{key}: {value}" for key, value in said.items())]
         writer.write("\r\n".join([*lines, "", ""]).encode() + body)
         head = await reader.readuntil(b"\r\n\r\n")
         status = int(head.split(b" ", 2)[1])
         told = dict(_header(line) for line in head.split(b"\r\n")[1:] if line)
+        if b"transfer-encoding" in told:
+            raise ValueError(f"{verb} {path} is answered in pieces")
         data = await reader.readexactly(int(told.get(b"content-length", b"0")))
         if told.get(b"connection", b"").lower() == b"close":
             await self.close()

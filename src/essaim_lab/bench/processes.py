@@ -46,6 +46,13 @@ def cpu(pid: int) -> float:
     return found.cpu if found else 0.0
 
 
+def busy() -> float:
+    """Seconds that the processors of this computer have worked, whoever they worked for."""
+    words = (_PROC / "stat").read_text().split(maxsplit=9)[1:9]
+    user, nice, system, _idle, _wait, hard, soft, _stolen = map(int, words)
+    return (user + nice + system + hard + soft) / _TICK
+
+
 def resident(pid: int) -> int:
     """Bytes of memory a process has now (RSS); 0 when it is gone."""
     try:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 PATIENCE = 120.0
+
+#: How each kind of database is spoken to.
+DRIVERS = {"postgresql": "postgresql+psycopg", "mariadb": "mariadb+pymysql"}
 
 #: Room for every client of every measurement; all else is as Debian ships it.
 CONNECTIONS = 300
@@ -39,10 +44,16 @@ def find(program: str, package: str) -> str:
 
 
 def free_port() -> int:
-    """Give a port of the loopback that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Give a port of the loopback that nobody listens on now.
+
+    It lies below those the kernel gives to outgoing connections, of which a benchmark makes so
+    many that one could take the port of a server while that is started again.
+    """
+    while True:
+        port = secrets.choice(range(10_000, 32_000))
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 @contextmanager
@@ -88,18 +99,34 @@ def answers(port: int) -> bool:
     return True
 
 
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A database server; databases are made in it with `new`."""
+
+    kind: str  #: as it is called in a database's address
+    where: str  #: `user@127.0.0.1:PORT`
+    pid: int
+
+    def new(self, name: str) -> str:
+        """Make an empty database; gives its address, as Essaim is told it."""
+        return f"{self.kind}://{new_database(self.where, name, self.kind)}"
+
+
 @contextmanager
 def postgresql() -> Iterator[str]:
     """Run PostgreSQL with Debian's settings; gives `postgres@127.0.0.1:PORT`."""
+    with postgresql_server() as found:
+        yield found.where
+
+
+@contextmanager
+def postgresql_server() -> Iterator[Server]:
+    """Run PostgreSQL with Debian's settings."""
     server, initdb = find("postgres", "postgresql"), find("initdb", "postgresql")
     with _folder("postgres") as folder:
         data, port = folder / "data", free_port()
         words = [initdb, "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C.UTF-8", "-D"]
-        as_root = os.geteuid() == 0
-        who = {"user": "postgres", "group": "postgres", "extra_groups": []} if as_root else {}
-        subprocess.run(
-            [*words, str(data)], check=True, stdout=subprocess.DEVNULL, cwd=folder, **who
-        )  # type: ignore[call-overload]
+        _prepare([*words, str(data)], folder, "postgres")
         options = {
             "listen_addresses": "127.0.0.1",
             "unix_socket_directories": "",
@@ -110,34 +137,83 @@ def postgresql() -> Iterator[str]:
         where = f"postgres@127.0.0.1:{port}"
         with running(
             command,
-            ready=lambda: _accepts(f"postgresql+psycopg://{where}/postgres"),
+            ready=lambda: _accepts(f"{DRIVERS['postgresql']}://{where}/postgres"),
             ends_by=signal.SIGQUIT,
             user="postgres",
             log=folder / "log",
-        ):
-            yield where
+        ) as process:
+            yield Server("postgresql", where, process.pid)
+
+
+@contextmanager
+def mariadb_server() -> Iterator[Server]:
+    """Run MariaDB with its own settings."""
+    server = find("mariadbd", "mariadb-server")
+    install = find("mariadb-install-db", "mariadb-server")
+    with _folder("mysql") as folder:
+        data, port = folder / "data", free_port()
+        # A starting server removes every temporary table it finds, also those of its neighbours.
+        own = ["--no-defaults", f"--datadir={data}", f"--tmpdir={folder}"]
+        words = ["--auth-root-authentication-method=normal", "--skip-test-db"]
+        _prepare([install, *own, *words], folder, "mysql")
+        command = [
+            *(server, *own, f"--socket={folder}/s", f"--pid-file={folder}/pid"),
+            *(f"--port={port}", "--bind-address=127.0.0.1", "--skip-name-resolve"),
+            f"--max-connections={CONNECTIONS}",
+        ]
+        where = f"root@127.0.0.1:{port}"
+        with running(
+            command,
+            ready=lambda: _accepts(f"{DRIVERS['mariadb']}://{where}/mysql"),
+            ends_by=signal.SIGKILL,
+            user="mysql",
+            log=folder / "log",
+        ) as process:
+            yield Server("mariadb", where, process.pid)
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A broker of messages."""
+
+    url: str
+    port: int
+    pid: int
 
 
 @contextmanager
 def redis() -> Iterator[int]:
     """Run Redis that keeps nothing on disk; gives its port."""
+    with redis_server() as found:
+        yield found.port
+
+
+@contextmanager
+def redis_server() -> Iterator[Broker]:
+    """Run Redis that keeps nothing on disk."""
     server = find("redis-server", "redis-server")
     with _folder("") as folder:
         port = free_port()
         command = [server, "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
-        with running(command, ready=lambda: answers(port), log=folder / "log"):
-            yield port
+        with running(command, ready=lambda: answers(port), log=folder / "log") as process:
+            yield Broker(f"redis://127.0.0.1:{port}/0", port, process.pid)
 
 
-def new_database(where: str, name: str) -> str:
+def new_database(where: str, name: str, kind: str = "postgresql") -> str:
     """Make an empty database; gives where it is, without a driver's name."""
     import sqlalchemy as sa  # noqa: PLC0415 - heavy
 
-    engine = sa.create_engine(f"postgresql+psycopg://{where}/postgres")
+    own = "postgres" if kind == "postgresql" else "mysql"
+    engine = sa.create_engine(f"{DRIVERS[kind]}://{where}/{own}")
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.execute(sa.text(f'CREATE DATABASE "{name}"'))
+        connection.execute(sa.text(f"CREATE DATABASE {name}"))
     engine.dispose()
     return f"{where}/{name}"
+
+
+def _prepare(command: Sequence[str], folder: Path, user: str) -> None:
+    who = {"user": user, "group": user, "extra_groups": []} if os.geteuid() == 0 else {}
+    subprocess.run(list(command), check=True, stdout=subprocess.DEVNULL, cwd=folder, **who)  # type: ignore[call-overload]
 
 
 def _accepts(url: str) -> bool:

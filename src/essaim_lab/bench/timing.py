@@ -62,7 +62,7 @@ def timed(
     """
     words = [str(word) for word in command]
     before = processes.children_of(os.getpid()) if adopt else set()
-    with _adopting(adopt), tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+    with adopting(adopt), tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         began = time.monotonic()
         process = subprocess.Popen(
             words,
@@ -149,7 +149,7 @@ def _left_behind(before: set[int]) -> tuple[float, tuple[int, ...]]:
 
 
 @contextmanager
-def _adopting(wanted: bool) -> Iterator[None]:  # noqa: FBT001 - a private switch
+def adopting(wanted: bool = True) -> Iterator[None]:  # noqa: FBT001, FBT002 - a mere switch
     """Become the parent of whatever our children abandon, so that it can be counted."""
     if not (wanted and sys.platform == "linux"):
         yield
