@@ -152,3 +152,13 @@ def test_a_full_disk_is_said_in_a_sentence_and_loses_nothing(sqlite: Database):
     with pytest.raises(SetupError, match="full"):
         sqlite.write(too_much)
     assert names(sqlite) == ["before"]
+
+
+@pytest.mark.parametrize("kind", ["mariadb", "postgresql"])
+def test_whoever_finds_all_connections_in_use_is_told(kind, new_database):
+    database = open_database(new_database(kind), (1, 0))
+    database.engine.pool._timeout = 0.1  # not the 30 s of everyday
+    with database.engine.connect(), pytest.raises(TransientError, match="all connections are in"):
+        database.read(lambda c: c.exec_driver_sql("SELECT 1"))
+    assert database.read(lambda c: c.exec_driver_sql("SELECT 1").scalar()) == 1
+    database.close()

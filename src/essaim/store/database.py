@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
@@ -178,6 +179,11 @@ class Database:
                         f"database {self.where}: no answer in {waited:.0f} s: {error.orig}",
                         hint="see that the database runs, then repeat the command",
                     ) from error
+            except PoolTimeoutError as error:
+                raise TransientError(
+                    f"database {self.where}: all connections are in use",
+                    hint="repeat the command; if it stays so, let this process have more of them",
+                ) from error
             time.sleep(delay * random.uniform(0.5, 1.5))  # noqa: S311 - to spread retries
             delay = min(delay * 2, 1.0)
 
