@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 SKEW = 2.0
 #: Seconds a door has to answer.
 ANSWER_WITHIN = 5.0
-#: Days before its end that a certificate is worth a word.
-RENEW_BEFORE = 7
+#: Days before its end that a certificate is worth a word, or this part of a shorter life: proxies
+#: renew those of their own authority, which last hours, when a third is left.
+RENEW_BEFORE, LAST_PART = 7, 0.25
+DAY = 86400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +67,7 @@ def check(services: Services, looks: Looks) -> Iterator[Finding]:
     for look in (_keys, _processes, _waiting, _gateways):
         yield from _tried(look.__name__.strip("_"), lambda look=look: look(services))  # type: ignore[misc]  # the default binds it
     if looks.public_url.startswith("https://"):
-        yield from _tried("tls", lambda: [_tls(looks.public_url)])
+        yield from certificate(looks.public_url)
 
 
 def _tried(name: str, look: Callable[[], Iterator[Finding] | list[Finding]]) -> Iterator[Finding]:
@@ -93,6 +95,9 @@ def _schema(found: Condition) -> Finding:
     elif found.schema < found.wanted:
         text = f"{found.schema}, and this version wants {found.wanted}"
         hint = "the next process of this version that starts brings it up to date"
+    elif found.welcome:
+        text = f"{found.schema}: newer than this version's, {found.wanted}, which may still be used"
+        return Finding(name="schema", ok=True, text=text)
     else:
         text = f"{found.schema} is newer than this version knows ({found.wanted})"
         hint = "use the version of Essaim that the other processes have"
@@ -169,7 +174,8 @@ def _gateways(services: Services) -> Iterator[Finding]:
             yield Finding(name=door.gateway, ok=True, text=f"its inner door answers at {where}")
 
 
-def _tls(url: str) -> Finding:
+def certificate(url: str) -> Iterator[Finding]:
+    """Look at the certificate that people are shown."""
     import socket  # noqa: PLC0415 - beside ssl, only here
     from urllib.parse import urlsplit  # noqa: PLC0415 - likewise
 
@@ -180,11 +186,23 @@ def _tls(url: str) -> Finding:
             socket.create_connection((host, port), ANSWER_WITHIN) as sock,
             ssl.create_default_context().wrap_socket(sock, server_hostname=host) as wrapped,
         ):
-            until = ssl.cert_time_to_seconds(str((wrapped.getpeercert() or {})["notAfter"]))
+            shown = wrapped.getpeercert() or {}
+            since, until = (
+                ssl.cert_time_to_seconds(str(shown[key])) for key in ("notBefore", "notAfter")
+            )
+    except ssl.SSLCertVerificationError as error:
+        hint = "of an authority of your own? SSL_CERT_FILE=its-root.crt essaim check"
+        yield Finding(name="tls", ok=False, text=f"{url}: {error.verify_message}", hint=hint)
     except (OSError, KeyError) as error:
         hint = "see the proxy that adds TLS, and its certificate"
-        return Finding(name="tls", ok=False, text=f"{url}: {error}", hint=hint)
-    days = int((until - time.time()) // 86400)
-    ok = days >= RENEW_BEFORE
+        yield Finding(name="tls", ok=False, text=f"{url}: {error}", hint=hint)
+    else:
+        yield _lasting(url, until - time.time(), until - since)
+
+
+def _lasting(url: str, left: float, life: float) -> Finding:
+    """Whether a certificate is good for long enough."""
+    ok = left >= min(RENEW_BEFORE * DAY, LAST_PART * life)
     hint = "" if ok else "renew the certificate"
-    return Finding(name="tls", ok=ok, text=f"{url}: good for {days} days", hint=hint)
+    text = f"{left / DAY:.0f} days" if left >= 2 * DAY else f"{left / 3600:.0f} h"
+    return Finding(name="tls", ok=ok, text=f"{url}: good for {text}", hint=hint)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 from essaim.model.errors import EssaimError
 from essaim_lab.deployment.cluster import Cluster
+from essaim_lab.deployment.commands import STOPS
 
 REPO = Path(__file__).resolve().parents[3]
 FAILED, USAGE, SETUP = 1, 2, 3
@@ -26,22 +31,50 @@ def say(text: str) -> None:
     sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
 
 
+@contextlib.contextmanager
+def undone_if_stopped(cluster: Cluster) -> Iterator[None]:
+    """Take down what was begun here when somebody stops it."""
+    was_there = cluster.is_made
+    try:
+        yield
+    except SystemExit:
+        if not was_there:
+            say("stopped: taking down what was begun")
+            cluster.down()
+            say("all of it is gone")
+        raise
+
+
+def stop(number: int, _frame: FrameType | None) -> None:
+    """End as if done, so that whoever has begun something undoes it."""
+    raise SystemExit(128 + number)
+
+
 def main(words: list[str]) -> int:
     """Do what was asked; gives the exit code."""
+    for number in STOPS:
+        signal.signal(number, stop)
     cluster = Cluster(place(), REPO, say)
+    # Whoever looks at one that is up can go on while the demonstration is played.
+    stage = Cluster(cluster.place.with_name(f"{cluster.place.name}-demo"), REPO, say)
     try:
         match words:
             case ["up"]:
-                cluster.up()
+                with undone_if_stopped(cluster):
+                    cluster.up()
                 say(f"the API answers at {cluster.url} (its authority: {cluster.certificate})")
+                say(f"the engine: docker --host unix://{cluster.docker.socket} ps")
                 say("make down-cluster takes all of it away")
             case ["down"]:
-                cluster.down()
+                for each in (cluster, stage):
+                    each.down()
                 say("all of it is gone")
             case ["demo"]:
                 from essaim_lab.deployment.play import demo  # noqa: PLC0415 - only when played
 
-                return demo(cluster)
+                stage.down()
+                with undone_if_stopped(stage):
+                    return demo(stage)
             case _:
                 sys.stderr.write("up, down or demo?\n")
                 return USAGE

@@ -1,81 +1,144 @@
-"""A Docker engine of our own: started by hand, below one folder, and gone without a trace."""
+"""A Docker engine of our own: in namespaces of its own, below one folder, gone without a trace.
+
+Its bridges, mounts and processes are in namespaces that end with it.  So nothing of the host is
+changed: neither its packet filter (whose rules, such as another engine's, do not reach ours) nor
+its routes, nor what it has below /run.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
-from typing_extensions import override
-
 from essaim.model.errors import SetupError
+from essaim_lab.deployment.commands import call, need
 
 #: Programs, and the Debian packages they come from.
-NEEDED = {"dockerd": "docker.io", "docker-compose": "docker-compose", "iptables": "iptables"}
+NEEDED = {
+    "dockerd": "docker.io", "docker": "docker.io", "docker-compose": "docker-compose",
+    "tini": "tini", "iptables": "iptables", "ip": "iproute2", "unshare": "util-linux",
+}  # fmt: skip
 START_WITHIN = STOP_WITHIN = 60.0
 BUILD_WITHIN = 900.0
+#: Run as the first process of the engine's namespaces.  The engine would find another one's
+#: containerd below /run and use it, and leave folders there.
+INSIDE = 'mount -t tmpfs tmpfs /run && ip link set lo up && exec tini -- "$@"'
+NAMESPACES = ("unshare", "--mount", "--propagation", "slave", "--net", "--ipc", "--pid", "--fork",
+              "--kill-child", "--mount-proc", "sh", "-c", INSIDE, "sh")  # fmt: skip
 
 
 class Docker:
-    """An engine whose state is below `place`.  It leaves the host's packet filter alone."""
+    """An engine whose state is below `place`."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
         self.socket = place / "docker.sock"
-        self._pid = place / "docker.pid"
         self._log = place / "docker.log"
+        #: What this process has started, rather than one before it.
+        self._started: list[subprocess.Popen[bytes]] = []
+        self._cgroup = f"essaim-{hashlib.sha256(str(place).encode()).hexdigest()[:12]}"
         # One engine is meant, whatever the user's own settings say.
         kept = {key: value for key, value in os.environ.items() if not key.startswith("DOCKER_")}
         self.environ = {**kept, "DOCKER_HOST": f"unix://{self.socket}", "DOCKER_BUILDKIT": "0",
                         "DOCKER_CONFIG": str(place / "config"), "NO_PROXY": "*"}  # fmt: skip
 
-    def start(self) -> None:
-        """Run the engine unless it runs; it goes on when this process ends."""
+    def start(self) -> bool:
+        """Run the engine unless it runs; it goes on when this process ends.  Whether it was not."""
+        if os.geteuid() != 0:
+            raise SetupError("a Docker engine needs root", hint="sudo make …")
         need(NEEDED)
         self.place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if self._running() is None:
-            self._pid.unlink(missing_ok=True)
-            words = [
-                "dockerd", "--host", f"unix://{self.socket}", "--pidfile", str(self._pid),
-                "--data-root", str(self.place / "data"), "--exec-root", str(self.place / "exec"),
-                "--bridge", "none", "--iptables=false", "--ip6tables=false", "--ip-masq=false",
-            ]  # fmt: skip
-            with self._log.open("wb") as log:
-                subprocess.Popen(
-                    words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-                )
+        fresh = not self._running()
+        if fresh:
+            self._run()
         deadline = time.monotonic() + START_WITHIN
         while not self._answers():
-            if time.monotonic() > deadline:
+            ended = not self._running()
+            if ended or time.monotonic() > deadline:
                 tail = self._log.read_text(errors="replace")[-2000:]
-                raise SetupError(f"the Docker engine does not answer after {START_WITHIN:g} s:\n"
-                                 f"{tail}", hint="are you root?")  # fmt: skip
+                why = "ended" if ended else f"does not answer after {START_WITHIN:g} s"
+                raise SetupError(f"the Docker engine {why}:\n{tail}", hint=f"see {self._log}")
             time.sleep(0.2)
+        return fresh
+
+    def _run(self) -> None:
+        words = [
+            "dockerd", "--host", f"unix://{self.socket}", "--pidfile", str(self.place / "pid"),
+            "--data-root", str(self.place / "data"), "--exec-root", str(self.place / "exec"),
+            "--bridge", "none", "--iptables=false", "--ip6tables=false", "--ip-masq=false",
+            # systemd, if there is one, does not know processes by the numbers they have inside.
+            "--exec-opt", "native.cgroupdriver=cgroupfs", "--cgroup-parent", f"/{self._cgroup}",
+        ]  # fmt: skip
+        self.socket.unlink(missing_ok=True)
+        (self.place / "pid").unlink(missing_ok=True)
+        path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
+        with self._log.open("wb") as log:
+            self._started.append(
+                subprocess.Popen(
+                    [*NAMESPACES, *words],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env={**os.environ, "PATH": path},
+                    start_new_session=True,
+                )
+            )
 
     def stop(self) -> None:
-        """End every container and the engine, and remove all it kept."""
-        pid = self._running()
-        if pid is not None:
-            with contextlib.suppress(subprocess.SubprocessError):
-                self._empty()
-            _end(pid)
-        for mount in _mounts_below(self.place):
-            subprocess.run(["umount", mount], check=False)
+        """End the engine with all that runs in it, and remove all it kept."""
+        deadline = time.monotonic() + STOP_WITHIN
+        while outer := self._running():
+            if time.monotonic() > deadline:
+                raise SetupError(f"the Docker engine does not end: {outer}")
+            # The first process inside takes every other with it, and only then is gone itself.
+            for pid in [inner for each in outer for inner in _children(each)] or outer:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.1)
+        while self._started:
+            self._started.pop().wait(STOP_WITHIN)
+        for group in self._cgroups():
+            with contextlib.suppress(OSError):
+                group.rmdir()
         shutil.rmtree(self.place, ignore_errors=True)
 
-    def _empty(self) -> None:
-        for listed, remove in (
-            (["ps", "--all", "--quiet"], ["rm", "--force", "--volumes"]),
-            (["network", "ls", "--quiet", "--filter", "type=custom"], ["network", "rm"]),
-        ):
-            if found := self.run(*listed).split():
-                self.run(*remove, *found)
+    def left(self) -> list[str]:
+        """Name what there still is of it on this computer."""
+        mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+        return [
+            *(f"process {pid}" for pid in self._running()),
+            *(f"mount {each}" for each in mounts if each.startswith(f"{self.place}/")),
+            *(f"cgroup {each}" for each in self._cgroups()),
+            *([f"folder {self.place}"] if self.place.exists() else []),
+        ]
+
+    def inner(self) -> int:
+        """The first process inside; all others end with it."""
+        (outer,) = self._running()
+        (found,) = _children(outer)
+        return found
+
+    def beside(self, words: Sequence[str], fds: Sequence[int] = ()) -> None:
+        """Run a program with the engine's network, until it ends."""
+        into = ["nsenter", "--target", str(self.inner()), "--net", "--pid"]
+        self._started.append(
+            subprocess.Popen(
+                [*into, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=fds,
+                start_new_session=True,
+            )
+        )
 
     def run(self, *words: str, stdin: IO[bytes] | None = None, within: float = BUILD_WITHIN) -> str:
         """Run `docker`; gives what it printed, CalledProcessError with what it said otherwise."""
@@ -101,84 +164,36 @@ class Docker:
             return False
         return True
 
-    def _running(self) -> int | None:
-        """The engine's process; None when it is not there."""
-        try:
-            pid = int(self._pid.read_text())
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        except (OSError, ValueError):
-            return None
-        return pid if str(self._pid).encode() in words else None
+    def _running(self) -> list[int]:
+        """The process that made the namespaces and waits for them; none when nothing runs."""
+        return [
+            pid
+            for pid, words in _processes()
+            if words[:1] == [b"unshare"] and f"unix://{self.socket}".encode() in words
+        ]
+
+    def _cgroups(self) -> list[Path]:
+        """Its control groups, deepest first: one tree, or one for each controller."""
+        top = Path("/sys/fs/cgroup")
+        trees = [each for each in (top, *top.glob("*")) if (each / self._cgroup).is_dir()]
+        found = [group for each in trees for group in _folders(each / self._cgroup)]
+        return sorted(found, reverse=True)
 
 
-def call(
-    words: Sequence[str],
-    environ: dict[str, str],
-    *,
-    stdin: IO[bytes] | None = None,
-    within: float = BUILD_WITHIN,
-    cwd: Path | None = None,
-) -> str:
-    """Run a program to its end; what it said is in the error when that is bad."""
-    done = subprocess.run(
-        words,
-        stdin=stdin or subprocess.DEVNULL,
-        capture_output=True,
-        timeout=within,
-        env=environ,
-        cwd=cwd,
-        check=False,
-    )
-    if done.returncode:
-        said = (done.stderr or done.stdout).decode(errors="replace")[-3000:]
-        raise CommandError(done.returncode, list(words), done.stdout, said)
-    return done.stdout.decode(errors="replace")
+def _folders(top: Path) -> list[Path]:
+    return [Path(path) for path, _folders, _files in os.walk(top)]
 
 
-class CommandError(subprocess.CalledProcessError):
-    """A program that failed, with what it said."""
-
-    @override
-    def __str__(self) -> str:
-        return f"{' '.join(map(str, self.cmd[:6]))} … ended with {self.returncode}:\n{self.stderr}"
-
-
-def need(programs: dict[str, str]) -> None:
-    """See to it that programs are there: root installs their packages, others are told to."""
-    path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
-    missing = sorted({pack for tool, pack in programs.items() if not shutil.which(tool, path=path)})
-    if not missing:
-        return
-    if os.geteuid() != 0 or not shutil.which("apt-get"):
-        names = " ".join(missing)
-        raise SetupError(f"not installed: {names}", hint=f"sudo apt-get install {names}")
-    environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    call(["apt-get", "update", "-qq"], environ)
-    call(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing], environ)
+def _processes() -> Iterator[tuple[int, list[bytes]]]:
+    """Every process with its command line; those that have ended have none."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                yield int(entry.name), (entry / "cmdline").read_bytes().split(b"\0")
 
 
-def _end(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGTERM)
-    deadline = time.monotonic() + STOP_WITHIN
-    while _alive(pid):
-        if time.monotonic() > deadline:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-            return
-        time.sleep(0.1)
-
-
-def _alive(pid: int) -> bool:
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)
+def _children(pid: int) -> list[int]:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
-        return False
-
-
-def _mounts_below(place: Path) -> list[str]:
-    """What the engine has left mounted there, deepest first."""
-    points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-    return sorted((each for each in points if each.startswith(f"{place}/")), reverse=True)
+        return []

@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from essaim.config.images import find_image
 from essaim.images.cache import Images
 from essaim_lab.deployment import rootfs
-from essaim_lab.deployment.engine import Docker, call
+from essaim_lab.deployment.commands import call, follow
+from essaim_lab.deployment.engine import Docker
 
 FILES = Path(__file__).parent / "files"
 PREFIX = "essaim-lab"
@@ -30,14 +31,46 @@ CHANGES: Mapping[str, tuple[str, ...]] = {
 TOOLS = ("pip", "setuptools", "wheel")
 
 
+class Steps:
+    """Says what is being made, now and then how far it is, and how long it took."""
+
+    #: Seconds between two lines about the same.
+    EVERY = 5.0
+
+    def __init__(self, say: Callable[[str], None], count: int) -> None:
+        self._say, self._count, self._number = say, count, 0
+        self._said = self._began = 0.0
+        self._last = ""
+
+    def begin(self, text: str) -> None:
+        """Begin the next."""
+        self._number += 1
+        self._began = self._said = time.monotonic()
+        self._say(f"image {self._number} of {self._count}: {text}")
+
+    def line(self, text: str) -> None:
+        """Tell how far it is, if that is new and it is some time that anything was told."""
+        if text not in ("", self._last) and time.monotonic() - self._said >= self.EVERY:
+            self._said, self._last = time.monotonic(), text
+            self._say(f"   {text}")
+
+    def end(self) -> None:
+        """Tell that it is made."""
+        self._say(f"   made in {time.monotonic() - self._began:.1f} s")
+
+
 def make(docker: Docker, repo: Path, cache: Path, say: Callable[[str], None]) -> dict[str, str]:
     """Make every image; gives the settings of compose.yaml that name them."""
+    steps = Steps(say, len(CHANGES) + 1)
     for image in CHANGES:
-        say(f"image {image}")
-        _load(docker, image, cache)
-    say("image essaim")
+        steps.begin(f"{image}, from Debian packages")
+        _load(docker, image, cache, steps.line)
+        steps.end()
+    steps.begin("essaim, from deploy/Dockerfile")
     with tempfile.TemporaryDirectory(prefix="essaim-image-") as name:
-        _build(docker, repo, wheelhouse(repo, cache), Path(name))
+        wheels = wheelhouse(repo, cache, steps.line)
+        _build(docker, repo, wheels, Path(name), steps.line)
+    steps.end()
     return {
         "ESSAIM_IMAGE": f"{PREFIX}/essaim",
         "CADDY_IMAGE": f"{PREFIX}/caddy",
@@ -48,17 +81,17 @@ def make(docker: Docker, repo: Path, cache: Path, say: Callable[[str], None]) ->
     }
 
 
-def _load(docker: Docker, image: str, cache: Path) -> None:
+def _load(docker: Docker, image: str, cache: Path, line: Callable[[str], None]) -> None:
     if image == "machine":
         worker = find_image("worker", str(Path.cwd()))
-        root = Images(cache / "images").build(worker, lambda _line: None)
+        root = Images(cache / "images").build(worker, line)
     else:
-        root = rootfs.build(image, cache / "deployment", lambda _line: None)
+        root = rootfs.build(image, cache / "deployment", line)
     files = [script] if (script := FILES / f"{image}.sh").exists() else []
     docker.load(root, f"{PREFIX}/{image}", files=files, changes=CHANGES[image])
 
 
-def wheelhouse(repo: Path, cache: Path) -> Path:
+def wheelhouse(repo: Path, cache: Path, line: Callable[[str], None]) -> Path:
     """Download what the lock names, whatever the Python here; hashes are checked now and later."""
     folder = cache / "deployment" / "wheels"
     lock = (repo / "requirements.lock").read_text(encoding="utf-8")
@@ -70,16 +103,20 @@ def wheelhouse(repo: Path, cache: Path) -> Path:
     # The image's Python may be another one than this.
     everything = folder / "everything.lock"
     everything.write_text(re.sub(r" ; [^\\\n]*", " ", lock), encoding="utf-8")
-    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--dest", str(folder)]
+    pip = [sys.executable, "-m", "pip", "download", "--dest", str(folder),
+           "--disable-pip-version-check", "--no-deps"]  # fmt: skip
     environ = dict(os.environ)
-    call([*pip, "--require-hashes", "--no-deps", "-r", str(everything)], environ)
-    call([*pip, "--no-deps", *TOOLS], environ)
+    words = [*pip, "--require-hashes", "-r", str(everything)]
+    follow(words, environ, lambda said: line(said.partition(" (from")[0].strip()))
+    call([*pip, *TOOLS], environ)
     everything.unlink()
     stamp.write_text(lock, encoding="utf-8")
     return folder
 
 
-def _build(docker: Docker, repo: Path, wheels: Path, context: Path) -> None:
+def _build(
+    docker: Docker, repo: Path, wheels: Path, context: Path, line: Callable[[str], None]
+) -> None:
     """Build the image of Essaim itself, without a network."""
     (context / "src").mkdir()
     ignored = shutil.ignore_patterns("__pycache__")
@@ -87,10 +124,13 @@ def _build(docker: Docker, repo: Path, wheels: Path, context: Path) -> None:
     shutil.copytree(wheels, context / "wheels", ignore=shutil.ignore_patterns("made-from"))
     shutil.copy(repo / "requirements.lock", context)
     file = str(repo / "deploy" / "Dockerfile")
-    words = ["build", "--quiet", "--network", "none", "--build-arg", f"BASE={PREFIX}/base"]
-    try:
-        docker.run(*words, "--file", file, "--tag", f"{PREFIX}/essaim", str(context))
-    except subprocess.CalledProcessError as error:
-        raise RuntimeError(
-            f"the image of Essaim cannot be built:\n{error.stdout[-4000:]!r}"
-        ) from error
+    words = ["docker", "build", "--network", "none", "--build-arg", f"BASE={PREFIX}/base"]
+    words += ["--file", file, "--tag", f"{PREFIX}/essaim", str(context)]
+    step = ""
+
+    def said(text: str) -> None:
+        nonlocal step
+        step = " ".join(text.split())[:90] if text.startswith("Step ") else step
+        line(step)
+
+    follow(words, docker.environ, said)

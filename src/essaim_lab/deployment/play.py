@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
+import json
 import re
 import secrets
 import subprocess
 import tempfile
+import textwrap
 import threading
 import time
+import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from essaim_lab.deployment.cluster import MACHINES, NAME, Cluster
+from typing_extensions import override
+
+from essaim.model.errors import EssaimError
+from essaim_lab.deployment.cluster import FEWEST, MACHINES, NAME, Cluster
 
 PATIENCE = 180.0
 #: Clients that ask as fast as they are answered.
 CLIENTS = 12
+#: Seconds between the questions of the one who stays.
+BETWEEN = 0.5
 FAILED = 1
 SAID_ONCE = re.compile(r"password, shown only now: (\S+)")
 FETCH = """
@@ -26,25 +37,53 @@ text = urllib.request.urlopen("https://%s/agent.py", context=trust).read()
 open("/root/agent.py", "wb").write(text)
 """
 
+#: Asks Caddy's admin API, with what a small Debian has.
+UPSTREAMS = r"""
+exec 3<>/dev/tcp/localhost/2019
+printf 'GET /reverse_proxy/upstreams HTTP/1.0\r\nHost: localhost:2019\r\n\r\n' >&3
+cat <&3
+"""
+
 
 def demo(cluster: Cluster) -> int:
-    """Play it on a fresh deployment and take that down; 0 only if every claim holds."""
-    cluster.down()
-    with tempfile.TemporaryDirectory(prefix="essaim-demo-") as name:
-        play = Play(cluster, Path(name))
+    """Play it on a deployment that is not up yet, and take that down; 0 if every claim holds."""
+    with (
+        tempfile.TemporaryDirectory(prefix="essaim-demo-") as name,
+        contextlib.closing(Play(cluster, Path(name))) as play,
+    ):
         try:
             cluster.up()
+            play.claim("the deployment is up, built from nothing but Debian and the lock")
             play.all()
-        except Exception:
-            cluster.say(cluster.logs())
-            raise
-        finally:
-            play.close()
+        except EssaimError:
             cluster.down()
-    play.claim("the deployment left nothing", holds=not cluster.place.exists())
-    for text, holds in play.claims:
-        cluster.say(f"  {'✓' if holds else '✗'} {text}")
-    return 0 if all(holds for _text, holds in play.claims) else FAILED
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the rest is told and cleaned
+            cluster.say(cluster.logs())
+            cluster.say("".join(traceback.format_exception(error)))
+            play.claim(f"no error: {error!r:.200}", holds=False)
+        play.act("All of it is taken down.")
+        cluster.down()
+        left = cluster.left()
+        play.claim(f"it left nothing: {', '.join(left) or 'no process, mount, folder'}",
+                   holds=not left)  # fmt: skip
+    cluster.say("What was shown, and the seconds it took:")
+    for each in play.claims:
+        cluster.say(f"  {each}")
+    return 0 if all(each.holds for each in play.claims) else FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Something that was to be shown."""
+
+    text: str
+    holds: bool
+    seconds: float
+
+    @override
+    def __str__(self) -> str:
+        return f"{'✓' if self.holds else '✗'} {self.seconds:6.1f} s  {self.text}"
 
 
 class Play:
@@ -52,13 +91,15 @@ class Play:
 
     def __init__(self, cluster: Cluster, place: Path) -> None:
         self.cluster, self.place, self.say = cluster, place, cluster.say
-        self.claims: list[tuple[str, bool]] = []
+        self.claims: list[Claim] = []
+        self._began = time.monotonic()
         self._http: Any = None
         self.admin = self.student = self.lease = self.lost = ""
 
     def all(self) -> None:
         """Every act, in order."""
         self.join()
+        self.check()
         self.rent()
         self.lose()
         self.bring_back()
@@ -70,16 +111,23 @@ class Play:
         if self._http is not None:
             self._http.close()
 
-    def claim(self, text: str, *, holds: bool) -> None:
+    def act(self, text: str) -> None:
+        """Say what happens now; the next claim counts its seconds from here."""
+        self.say(text)
+        self._began = time.monotonic()
+
+    def claim(self, text: str, *, holds: bool = True) -> None:
         """Note something that was to be shown."""
-        self.claims.append((text, holds))
-        self.say(f"   {'✓' if holds else '✗'} {text}")
+        claim = Claim(text, holds, time.monotonic() - self._began)
+        self.claims.append(claim)
+        self.say(f"   {claim}")
+        self._began = time.monotonic()
 
     # -- the acts -------------------------------------------------------------------------------
 
     def join(self) -> None:
         """Machines announce themselves, trusting Caddy's authority."""
-        self.say("Machines join through Caddy, each with a token.")
+        self.act("Machines join through Caddy, each with a token.")
         self._http = self.cluster.client(timeout=60)
         first = self.wait(lambda: SAID_ONCE.findall(self.cluster.compose("logs", "api")), 1)
         self.admin = self.login("admin", first[0])
@@ -102,21 +150,19 @@ class Play:
 
     def rent(self) -> None:
         """A student signs up, rents a machine and logs in through the gateway."""
-        self.say("A student signs up, rents one machine for an hour, and logs in.")
+        self.act("A student signs up, rents one machine for an hour, and logs in.")
         password = secrets.token_urlsafe(12)
         self.ask("POST", "signup", "", name="student", password=password)
         self.student = self.login("student", password)
         key = self.place / "key"
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
         public = key.with_suffix(".pub").read_text().strip()
-        began = time.monotonic()
         wish = {"public_key": public, "seconds": 3600, "patience": 10}
         self.lease = self.ask("POST", "rent", self.student, **wish)["id"]
         self.wait(self.active, 1)
         self._pin()
         said = self.ssh("echo precious > thesis && hostname && ! sudo -n true")
-        took = time.monotonic() - began
-        self.claim(f"rented and logged in through the gateway in {took:.1f} s", holds=said[1] == 0)
+        self.claim("signed up, rented, and logged in through the gateway", holds=said[1] == 0)
         # The second copy from now on began after the file was written.
         for _ in range(2):
             since = time.time()
@@ -124,23 +170,21 @@ class Play:
 
     def lose(self) -> None:
         """The machine's container is killed; the lease goes on elsewhere."""
-        self.say("The machine is killed.")
+        self.act("The machine is killed.")
         self.lost = self.its_lease()["nodes"][0]
         name = self.node(self.lost)["name"]
-        began = time.monotonic()
         self.cluster.docker.run("kill", self.cluster.machine(name))
         moved = self.wait(self.moved, 1)
         answered = self.ssh("cat thesis")
-        took = time.monotonic() - began
         self.claim(
-            f"the lease moved; the same address and host key work again after {took:.1f} s",
+            "the lease moved; the same address and host key work again",
             holds=bool(moved) and answered[1] == 0,
         )
         self.claim("the student's files are there", holds=answered[0] == "precious\n")
 
     def bring_back(self) -> None:
         """The machine comes back with the account on its disk, and is cleaned."""
-        self.say("The lost machine comes back.")
+        self.act("The lost machine comes back.")
         machine = self.cluster.machine(self.node(self.lost)["name"])
         self.cluster.docker.run("start", machine)
         before = self._has_account(machine)
@@ -150,7 +194,7 @@ class Play:
 
     def release(self) -> None:
         """The student gives the machine back."""
-        self.say("The student gives the machine back.")
+        self.act("The student gives the machine back.")
         self.ask("POST", "release", self.student, lease=self.lease)
         ended = self.wait(lambda: self.all_of([self.its_lease()], "ended"), 1)
         self.claim("released, and the machine proven clean", holds=bool(ended))
@@ -158,17 +202,33 @@ class Play:
 
     def scale(self) -> None:
         """Load comes and goes, and API processes with it."""
-        self.say("Everybody asks at once.")
-        before = len(self.cluster.containers("api"))
+        before = self.wait(lambda: self.as_many("api", FEWEST), FEWEST)
+        self.act(f"{CLIENTS} people ask, each as soon as they are answered.")
         with Load(self.cluster, self.student) as load:
-            grown = self.wait(lambda: self.cluster.containers("api")[before:], 1)
-        self.claim(f"the autoscaler added an API process to {before} under load", holds=bool(grown))
-        self.say("They have gone home.")
-        fewer = self.wait(
-            lambda: [True] if len(self.cluster.containers("api")) == before else [], 1
-        )
-        self.claim("and removed it afterwards", holds=bool(grown) and bool(fewer))
-        self.claim(f"0 of {load.asked} requests failed ({load.failed})", holds=load.failed == 0)
+            grown = self.wait(lambda: self.cluster.containers("api")[len(before) :], 1)
+            text = f"the autoscaler added to {len(before)} API processes: {', '.join(grown)}"
+            self.claim(text, holds=len(before) == FEWEST and bool(grown))
+            used = self.wait(lambda: [each for each in grown if self.used(each)], 1)
+            self.claim(f"Caddy gives requests to {' and '.join(used)}", holds=bool(used))
+            load.rest()
+            self.act("Most have gone home; one still asks now and then.")
+            same = self.wait(lambda: self.as_many("api", FEWEST), FEWEST)
+            self.claim(f"the autoscaler left {len(same)} of them", holds=bool(grown) and bool(same))
+        text = f"{load.failed} of {load.asked} requests failed while it grew and shrank"
+        self.claim(text, holds=load.asked > load.failed == 0)
+        told = self.cluster.inside(self.cluster.containers("autoscale")[0], "essaim", "autoscale",
+                                   "status")  # fmt: skip
+        self.say("essaim autoscale status:\n" + textwrap.indent(told.rstrip(), " " * 9))
+
+    def check(self) -> None:
+        """Let the deployment look at itself, from inside and through its front door."""
+        self.act("essaim check, in a container.")
+        shell = 'printf %s "$CA" >/tmp/ca.crt; SSL_CERT_FILE=/tmp/ca.crt exec essaim check'
+        env = {"CA": self.cluster.certificate.read_text(encoding="utf-8")}
+        api = self.cluster.containers("api")[0]
+        told = self.wait(lambda: self.succeeds(api, "sh", "-c", shell, env=env), 1)
+        self.say("\n" + textwrap.indent("".join(told).rstrip(), " " * 9))
+        self.claim("essaim check finds nothing wrong", holds=bool(told))
 
     # -- the props ------------------------------------------------------------------------------
 
@@ -223,12 +283,26 @@ class Play:
         words = ["find", "/var/lib/essaim", "-path", f"*{self.lease}*", "-name", "*.tar.gz"]
         return self.cluster.inside(worker, *words, "-newermt", f"@{since:.3f}").split()
 
-    def _has_account(self, machine: str) -> bool:
+    def succeeds(self, container: str, *words: str, env: dict[str, str] | None = None) -> list[str]:
+        """What a command says in a container; nothing if it fails."""
         try:
-            self.cluster.inside(machine, "id", self.lease)
+            return [self.cluster.inside(container, *words, env=env)]
         except subprocess.CalledProcessError:
-            return False
-        return True
+            return []
+
+    def as_many(self, service: str, count: int) -> list[str]:
+        """The containers of a service once they are so many."""
+        found = self.cluster.containers(service)
+        return found if len(found) == count else []
+
+    def used(self, api: str) -> bool:
+        """Whether Caddy has just given this process something to do."""
+        told = self.succeeds(self.cluster.containers("caddy")[0], "bash", "-c", UPSTREAMS)
+        found = json.loads(told[0].partition("\r\n\r\n")[2]) if told else []
+        return any(each["address"] == f"{api}:8080" and each["num_requests"] for each in found)
+
+    def _has_account(self, machine: str) -> bool:
+        return bool(self.succeeds(machine, "id", self.lease))
 
     def _pin(self) -> None:
         """Believe the gateway's host key as the API said it."""
@@ -252,10 +326,13 @@ class Load:
     """People who ask for their leases as fast as they are answered, while this is open."""
 
     def __init__(self, cluster: Cluster, token: str) -> None:
-        self._cluster, self._token = cluster, token
-        self._over = threading.Event()
+        self._cluster, self._headers = cluster, {"Authorization": f"Bearer {token}"}
+        self._over, self._fewer = threading.Event(), threading.Event()
         self._lock = threading.Lock()
-        self._threads = [threading.Thread(target=self._one, daemon=True) for _ in range(CLIENTS)]
+        self._threads = [
+            threading.Thread(target=self._one, args=[number], daemon=True)
+            for number in range(CLIENTS)
+        ]
         self.asked = self.failed = 0
 
     def __enter__(self) -> Self:
@@ -268,16 +345,26 @@ class Load:
         for thread in self._threads:
             thread.join(PATIENCE)
 
-    def _one(self) -> None:
-        import httpx  # noqa: PLC0415 - as the cluster does
+    def rest(self) -> None:
+        """Leave only one of them, who is in no hurry."""
+        self._fewer.set()
 
-        headers = {"Authorization": f"Bearer {self._token}"}
-        with self._cluster.client(timeout=60, headers=headers) as client:
-            while not self._over.is_set():
-                try:
-                    good = client.get("/api/leases").status_code == httpx.codes.OK
-                except httpx.HTTPError:
-                    good = False
+    def _one(self, number: int) -> None:
+        with contextlib.closing(self._cluster.connection(PATIENCE)) as connection:
+            while not self._over.wait(BETWEEN if self._fewer.is_set() else 0):
+                if number and self._fewer.is_set():
+                    return
+                good = self._ask(connection)
                 with self._lock:
                     self.asked += 1
                     self.failed += not good
+
+    def _ask(self, connection: http.client.HTTPSConnection) -> bool:
+        try:
+            connection.request("GET", "/api/leases", headers=self._headers)
+            with connection.getresponse() as answer:
+                answer.read()
+        except (OSError, http.client.HTTPException):
+            connection.close()  # it is opened anew for the next
+            return False
+        return answer.status == http.client.OK
