@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -13,10 +14,14 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from essaim.model.errors import SetupError
+from essaim.store import migrate as migrate_module
 from essaim.store import migrations
+from essaim.store.condition import condition
 from essaim.store.database import migrate, open_database
 from essaim.store.leases import Leases
+from essaim.store.migrate import _upgrade, oldest, version
 from essaim.store.schema import metadata
+from essaim.store.settings import Settings
 
 
 def test_migrations_make_exactly_the_schema(database):
@@ -65,11 +70,99 @@ def test_a_migration_cut_short_starts_over(database):
     assert "plan" in sa.inspect(database.engine).get_table_names()
 
 
-def test_a_newer_schema_is_refused_with_a_reason(database):
-    database.write(lambda c: c.execute(sa.text("UPDATE alembic_version SET version_num = '9999'")))
+def test_a_newer_schema_that_does_without_ours_is_refused_with_a_reason(database):
+    newer(database, "9999", oldest="9998")
     with pytest.raises(SetupError, match="does not know") as caught:
         migrate(database)
     assert "newer" in caught.value.hint
+    assert not condition(database).welcome
+
+
+def test_a_newer_schema_that_only_adds_is_worked_with_and_left_alone(database):
+    newer(database, "9999", oldest=migrations.OLDEST)
+    migrate(database)
+    assert version(database) == "9999"
+    assert condition(database).welcome
+
+
+def test_a_newer_schema_that_says_nothing_of_older_ones_is_refused(database):
+    newer(database, "9999", oldest=None)
+    with pytest.raises(SetupError, match="does not know"):
+        migrate(database)
+
+
+def test_whoever_comes_to_migrate_after_a_newer_one_leaves_it_alone(database):
+    """Between the look and the lock somebody else may have migrated."""
+    newer(database, "9999", oldest=migrations.OLDEST)
+    with database.engine.connect() as connection:
+        _upgrade(connection)
+        connection.rollback()
+    assert version(database) == "9999"
+
+
+def test_the_oldest_that_is_welcome_is_kept_and_never_lowered(url, monkeypatch):
+    database = open_database(url)
+    migrate(database)
+    assert oldest(database) == migrations.OLDEST
+    for said, kept in (("0005", "0005"), ("0004", "0005")):
+        monkeypatch.setattr(migrations, "OLDEST", said)
+        database.write(_upgrade)
+        assert oldest(database) == kept
+    database.close()
+
+
+@pytest.mark.parametrize("kind", ["mariadb", "postgresql"])
+def test_whoever_uses_a_table_is_not_stopped_for_long(kind, new_database, monkeypatch):
+    """A backup may have a table open for minutes: others must not queue behind the change."""
+    monkeypatch.setattr(migrate_module, "BETWEEN", 0.2)
+    database = open_database(new_database(kind))
+    with database.engine.begin() as connection:
+        upgrade(connection, "0003")
+    look = sa.text("SELECT COUNT(*) FROM run")
+    with ThreadPoolExecutor(1) as threads, database.engine.connect() as backup:
+        backup.execute(look)
+        migrating = threads.submit(migrate, database)
+        try:
+            wait(lambda: stopped(database) or migrating.done(), "the change waits for the backup")
+            for _ in range(5):
+                database.read(lambda connection: connection.execute(look))
+            assert not migrating.done(), migrating.exception()
+        finally:
+            backup.rollback()
+        migrating.result()
+    assert version(database) == migrations.HEAD
+    database.close()
+
+
+STOPPED = {
+    "mariadb": "SELECT COUNT(*) FROM information_schema.processlist WHERE state LIKE 'Waiting for "
+    "table metadata lock' AND db = DATABASE()",
+    "postgresql": "SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event = 'relation' AND "
+    "datname = current_database()",
+}
+
+
+def stopped(database) -> bool:
+    """Whether somebody waits for a table."""
+    ask = sa.text(STOPPED[database.kind])
+    return bool(database.read(lambda connection: connection.execute(ask).scalar()))
+
+
+def wait(look, what: str) -> None:
+    deadline = time.monotonic() + 60
+    while not look():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+def newer(database, version: str, *, oldest: str | None) -> None:
+    """Let it look as if a later Essaim had migrated it."""
+    found = sa.text("UPDATE alembic_version SET version_num = :version")
+    database.write(lambda c: c.execute(found, {"version": version}))
+    settings = Settings(database)
+    settings.drop("schema.oldest")
+    if oldest is not None:
+        settings.put("schema.oldest", oldest)
 
 
 def test_leases_of_an_older_schema_keep_their_meaning(url):

@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 from essaim.model.errors import TransientError
 from essaim.store import migrations
 from essaim.store.database import Database, db_now
-from essaim.store.migrate import version
+from essaim.store.migrate import oldest, version
 
 #: The oldest servers that are known to do all that is asked of them.
 OLDEST = {"mariadb": (10, 6), "postgresql": (13, 0), "sqlite": (3, 31)}
@@ -33,6 +33,7 @@ class Condition:
     old: bool  #: older than what is known to work
     schema: str  #: empty for an empty database
     wanted: str  #: the newest schema
+    welcome: bool  #: whether this version may work with it, if it is a newer one
     skew: float  #: seconds our clock is before the database's; negative when behind
     slack: float  #: seconds by which that may be wrong
 
@@ -59,6 +60,7 @@ def condition(database: Database) -> Condition:
         old=found < OLDEST[database.kind],
         schema=version(database) or "",
         wanted=migrations.HEAD,
+        welcome=(oldest(database) or "9999") <= migrations.HEAD,
         skew=(before + after) / 2 - there,
         slack=(after - before) / 2 + 0.001,
     )

@@ -17,10 +17,10 @@ class Fault(enum.Enum):
     OURS = enum.auto()  #: wrong SQL or a missing table: repeating is of no use
 
 
-#: Deadlock, lock wait time-out, changed since read, and the ways of losing or not getting a
-#: connection.
-MARIADB = frozenset({1020, 1040, 1053, 1158, 1159, 1160, 1161, 1205, 1213, 1927, 2002, 2003, 2006})
-MARIADB_CLIENT = frozenset({2013, 2014, 2055})
+#: Deadlock, lock wait time-out, changed since read (1020: a row, 1412: the table), and the ways of
+#: losing or not getting a connection.
+MARIADB = frozenset({1020, 1040, 1053, 1158, 1159, 1160, 1161, 1205, 1213, 1412, 1927})
+MARIADB_CLIENT = frozenset({2002, 2003, 2006, 2013, 2014, 2055})
 
 #: Serialisation failure, deadlock, lock not available, too many connections, shutting down.
 POSTGRESQL = frozenset({"40001", "40P01", "55P03", "53300", "57P01", "57P02", "57P03"})
@@ -59,10 +59,8 @@ def _code(cause: BaseException | None) -> object:
     """Find the code by which this database names the error."""
     if isinstance(cause, sqlite3.Error):
         return getattr(cause, "sqlite_errorcode", 0) & 0xFF
-    state = getattr(cause, "sqlstate", None)
-    if isinstance(state, str):
-        return state
     if type(cause).__module__.startswith("psycopg"):
         away = type(cause).__name__ in {"OperationalError", "ConnectionTimeout"}
-        return UNREACHED if away else None
+        return getattr(cause, "sqlstate", None) or (UNREACHED if away else None)
+    # MariaDB's number: its SQLSTATE, which PyMySQL has as well, is mostly HY000.
     return cause.args[0] if cause is not None and cause.args else None
