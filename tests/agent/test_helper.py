@@ -306,7 +306,7 @@ def test_a_home_is_carried_over(box, lease):
     assert box.ssh(one, "rm -r a; mv big d; chmod 640 d; echo more > e; mv c C").returncode == 0
     layers.append(accounts.save(box.service, one, 64, since=begun(layers[0])))
     two = lease("l-second")
-    accounts.restore(box.service, two, layers)
+    accounts.restore(box.service, two, layers, at=time.time_ns() // 1_000_000)
     what = "! -name pipe ! -name secret -printf '%P %y %m %s %l %T@\\n'"
     listing = f"cd; find . -mindepth 1 {what} | sort; cat .ssh/known_hosts; sha256sum d"
     seen = box.ssh(two, listing).stdout

@@ -377,17 +377,20 @@ def _keeper(folder: Path, machine: str) -> int:
 
 
 @contextlib.contextmanager
-def fleet(machines: int, *options: str, interval: float = 1.0) -> Iterator[Fleet]:
-    """A served fleet of so many machines that have joined and are ready."""
+def fleet(
+    machines: int, *options: str, interval: float = 1.0, joined: int | None = None
+) -> Iterator[Fleet]:
+    """A served fleet of so many machines, all or some of which have joined and are ready."""
     place = Path(tempfile.mkdtemp(prefix="essaim-fleet-"))
     made = Fleet(place, interval)
     try:
         made.raise_machines(machines)
         made.open_door()
         made.serve()
-        for name in made.machines:
+        names = list(made.machines)[:joined]
+        for name in names:
             made.join(name, *options)
-        for name in made.machines:
+        for name in names:
             made.await_node(name)
         yield made
     finally:

@@ -10,9 +10,15 @@ from types import SimpleNamespace
 import pytest
 
 from agent.worker import worker
-from essaim.model.errors import RejectedError
+from essaim.model.errors import RejectedError, TransientError
 from essaim.remote.accounts import AnsibleAccounts, NativeAccounts, Proof
 from essaim.remote.keyring import Keyring
+
+
+def now() -> int:
+    """What the database's clock would say."""
+    return time.time_ns() // 1_000_000
+
 
 ACCOUNT = "l-7k2m9x4q"
 LIMITS = {"processes": 40, "memory_mib": 256, "open_files": 200}
@@ -60,21 +66,21 @@ def test_both_end_in_the_same_state(node, provisioners):
         until += 1800  # the system knows only days, and each of the two looks at the clock itself
     states, later, logins = {}, {}, {}
     for name, accounts in provisioners.items():
-        accounts.create(node.service, ACCOUNT, [key], until, LIMITS)
+        accounts.create(node.service, ACCOUNT, [key], until, LIMITS, at=now())
         states[name] = seen(node)
-        accounts.create(node.service, ACCOUNT, [key], until, LIMITS)
+        accounts.create(node.service, ACCOUNT, [key], until, LIMITS, at=now())
         assert seen(node) == states[name]
         # What an administrator or the account itself has bent is straightened.
         node.sh(f"usermod -aG daemon {ACCOUNT}; chmod 755 /home/{ACCOUNT}")
         node.sh(f"cd /etc/essaim/keys; echo more >>{ACCOUNT}; chmod 777 {ACCOUNT} .")
         node.sh(f"usermod -e '' {ACCOUNT}")
-        accounts.create(node.service, ACCOUNT, [key], until + 200_000, {"processes": 41})
+        accounts.create(node.service, ACCOUNT, [key], until + 200_000, {"processes": 41}, at=now())
         later[name] = seen(node)
         logins[name] = node.ssh(ACCOUNT, "id; ulimit -u; ulimit -n; sudo -n true; pwd").stdout
         assert not accounts.verify(node.service, ACCOUNT).clean
-        accounts.remove(node.service, ACCOUNT)
+        accounts.remove(node.service, ACCOUNT, at=now())
         assert accounts.verify(node.service, ACCOUNT) == Proof(clean=True)
-        accounts.remove(node.service, ACCOUNT)
+        accounts.remove(node.service, ACCOUNT, at=now())
         assert (
             node.sh(
                 "ls -A /etc/essaim/keys /var/lib/essaim-helper/terms | grep l-", ok=False
@@ -102,16 +108,18 @@ def test_a_client_cannot_keep_its_access(node, provisioners, name, tmp_path):
     """What the client puts into its home lets nobody in, neither before nor after.  R-D4."""
     accounts, first = provisioners[name], node.keyring.user_public_key()
     mine, second = Keyring(tmp_path / "mine"), Keyring(tmp_path / "second")
-    accounts.create(node.service, ACCOUNT, [first], int(time.time()) + 600, {})
+    accounts.create(node.service, ACCOUNT, [first], int(time.time()) + 600, {}, at=now())
     script = 'mkdir -p .ssh; mv .ssh away; mkdir -m 700 .ssh; echo "$0" >.ssh/authorized_keys'
     done = node.ssh(ACCOUNT, shlex.join(["sh", "-c", script, mine.user_public_key()]))
     assert done.returncode == 0
     assert node.ssh(ACCOUNT, "true", key=mine.user_key()).returncode != 0
-    accounts.create(node.service, ACCOUNT, [second.user_public_key()], int(time.time()) + 600, {})
+    accounts.create(
+        node.service, ACCOUNT, [second.user_public_key()], int(time.time()) + 600, {}, at=now()
+    )
     assert node.ssh(ACCOUNT, "cat .ssh/authorized_keys", key=second.user_key()).returncode == 0
     for key in (mine.user_key(), node.keyring.user_key()):
         assert "Permission denied" in node.ssh(ACCOUNT, "true", key=key).stderr
-    accounts.remove(node.service, ACCOUNT)
+    accounts.remove(node.service, ACCOUNT, at=now())
     assert accounts.verify(node.service, ACCOUNT) == Proof(clean=True)
 
 
@@ -127,35 +135,39 @@ def test_a_server_whose_clock_is_a_year_off_lends_as_long(
         monkeypatch.setattr(
             "essaim.remote.accounts.time", SimpleNamespace(time=lambda s=skew: real() + s)
         )
-        accounts.create(node.service, ACCOUNT, [key], int(real() + skew + 600), {})
+        accounts.create(node.service, ACCOUNT, [key], int(real() + skew + 600), {}, at=now())
         for _ in range(2):
             node.sh("echo '{}' | /usr/local/lib/essaim/helper reap")
         assert node.ssh(ACCOUNT, "true").returncode == 0
-        accounts.create(node.service, ACCOUNT, [key], int(real() + skew - 1), {})
+        accounts.create(node.service, ACCOUNT, [key], int(real() + skew - 1), {}, at=now())
         node.sh("echo '{}' | /usr/local/lib/essaim/helper reap")
         assert native.list(node.service) == []
 
 
 @pytest.mark.root
 def test_a_home_goes_to_the_next_machine(node, native):
-    native.create(node.service, ACCOUNT, [node.keyring.user_public_key()], 2_000_000_000, {})
+    native.create(
+        node.service, ACCOUNT, [node.keyring.user_public_key()], 2_000_000_000, {}, at=now()
+    )
     node.ssh(ACCOUNT, "head -c 6000000 /dev/urandom > big; sha256sum big > sum")
     data = [native.save(node.service, ACCOUNT, 100)]
     node.ssh(ACCOUNT, "echo later > later; rm .bashrc")
     data.append(native.save(node.service, ACCOUNT, 100, since=int(time.time() * 1000) - 600_000))
-    native.remove(node.service, ACCOUNT)
-    native.create(node.service, ACCOUNT, [node.keyring.user_public_key()], 2_000_000_000, {})
-    native.restore(node.service, ACCOUNT, data)
+    native.remove(node.service, ACCOUNT, at=now())
+    native.create(
+        node.service, ACCOUNT, [node.keyring.user_public_key()], 2_000_000_000, {}, at=now()
+    )
+    native.restore(node.service, ACCOUNT, data, at=now())
     native.message(node.service, ACCOUNT, "moved here")
     assert node.ssh(ACCOUNT, "sha256sum -c sum; cat later").stdout == "big: OK\nlater\n"
     assert node.ssh(ACCOUNT, "cat .bashrc").returncode != 0
-    native.restore(node.service, ACCOUNT, [])
+    native.restore(node.service, ACCOUNT, [], at=now())
     assert [one["account"] for one in native.list(node.service)] == [ACCOUNT]
-    assert native.clean(node.service) == Proof(clean=True)
+    assert native.clean(node.service, at=now()) == Proof(clean=True)
     with pytest.raises(RejectedError, match="there is no account"):
         native.save(node.service, ACCOUNT, 1)
     with pytest.raises(RejectedError, match="there is no account"):
-        native.restore(node.service, ACCOUNT, data)
+        native.restore(node.service, ACCOUNT, data, at=now())
 
 
 @pytest.mark.root
@@ -176,17 +188,17 @@ def test_what_is_no_lease_is_refused_here(node, provisioners, name):
     accounts, key = provisioners[name], node.keyring.user_public_key()
     for account in ("root", "l-../x", "l-ab cd", "l-abcd\n", "-l"):
         with pytest.raises(RejectedError, match="cannot be the account of a lease"):
-            accounts.create(node.service, account, [key], 1, {})
+            accounts.create(node.service, account, [key], 1, {}, at=now())
         with pytest.raises(RejectedError, match="cannot be the account of a lease"):
-            accounts.remove(node.service, account)
+            accounts.remove(node.service, account, at=now())
     for keys in ([], ["x"], [f'command="sh" {key}'], [f"{key}\n{key}"]):
         with pytest.raises(RejectedError, match="public SSH keys"):
-            accounts.create(node.service, ACCOUNT, keys, 1, {})
+            accounts.create(node.service, ACCOUNT, keys, 1, {}, at=now())
     with pytest.raises(RejectedError, match="no such limit: nice"):
-        accounts.create(node.service, ACCOUNT, [key], 1, {"nice": 1})
+        accounts.create(node.service, ACCOUNT, [key], 1, {"nice": 1}, at=now())
     node.sh("useradd l-other1")
     with pytest.raises(RejectedError, match="did not make it"):
-        accounts.create(node.service, "l-other1", [key], 1, {})
+        accounts.create(node.service, "l-other1", [key], 1, {}, at=now())
     node.sh("userdel l-other1")
 
 
@@ -195,7 +207,7 @@ def test_a_playbook_where_only_the_helper_is_allowed_says_what_to_do(node, provi
     node.install()
     try:
         with pytest.raises(RejectedError, match="sudo") as caught:
-            provisioners["ansible"].remove(node.service, ACCOUNT)
+            provisioners["ansible"].remove(node.service, ACCOUNT, at=now())
     finally:
         node.install("--playbooks")
     assert "--playbooks" in caught.value.hint
@@ -210,3 +222,27 @@ def test_a_machine_without_the_helper_says_so(node, native):
     finally:
         node.sh("mv /root/helper /usr/local/lib/essaim/helper")
     assert "agent is installed" in caught.value.hint
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("kind", ["native", "ansible"])
+def test_what_was_asked_before_something_newer_comes_too_late(node, provisioners, native, kind):
+    accounts, key = provisioners[kind], node.keyring.user_public_key()
+    long = int(time.time()) + 600
+    before = now()
+    native.create(node.service, ACCOUNT, [key], long, {}, at=before + 1)
+    for late in (
+        lambda: accounts.create(node.service, "l-other1", [key], long, {}, at=before),
+        lambda: accounts.remove(node.service, ACCOUNT, at=before),
+        lambda: native.clean(node.service, at=before),
+        lambda: native.restore(node.service, ACCOUNT, [b"x"], at=before),
+    ):
+        with pytest.raises(TransientError, match="it comes too late"):
+            late()
+    assert [each["account"] for each in native.list(node.service)] == [ACCOUNT]
+    assert native.clean(node.service, at=before + 2) == Proof(clean=True)
+    with pytest.raises(TransientError, match="1 ms before what was done here last"):
+        native.create(node.service, ACCOUNT, [key], long, {}, at=before + 1)
+    assert native.list(node.service) == []
+    native.create(node.service, ACCOUNT, [key], long, {}, at=before + 2)
+    native.clean(node.service, at=now())

@@ -4,7 +4,8 @@ import pytest
 import sqlalchemy as sa
 
 from essaim.model.errors import ReplayError, UnauthorisedError
-from essaim.model.fleet import Beat, NodeState, Wish
+from essaim.model.fleet import Beat, LeaseState, NodeState, Wish
+from essaim.store.schema import lease as lease_table
 from essaim.store.schema import node as node_table
 from essaim.store.schema import pulse
 from essaim.usecases.credentials import digest
@@ -276,6 +277,70 @@ def test_the_account_of_its_lease_is_no_leftover_nor_is_one_that_just_ended(plan
     assert plane.fleet.get(node.id).state is NodeState.READY
     assert plane.fleet.beat(digest(credential), reporting(16, lease.id)) == ""
     assert plane.fleet.get(node.id).state is NodeState.READY
+
+
+def silence(plane, seconds: float) -> None:
+    """Let all have been silent for so long, as after a restored backup."""
+    past = sa.update(pulse).values(beat_at=pulse.c.beat_at - int(seconds * 1000))
+    plane.database.write(lambda c: c.execute(past))
+
+
+def test_after_a_silence_a_free_node_is_looked_at_before_anybody_can_rent_it(plane):  # R-D6
+    node, credential = plane.join("one")
+    plane.fleet.move(node.id, NodeState.READY, of=[NodeState.CLEANING])
+    plane.fleet.beat(digest(credential), reporting(1))
+    silence(plane, 2 * plane.fleet.policy.fresh)
+    early = plane.leases.rent(plane.user("ann").id, Wish(), KEY)
+    assert early.state is LeaseState.QUEUED  # nobody has heard of the node
+    run = plane.fleet.beat(digest(credential), reporting(3, "l-unknown"))
+    assert plane.journal.get(run).input == {"node": node.id}
+    assert plane.leases.grant_some() == []
+
+
+def test_after_a_silence_a_beat_that_was_seen_before_is_refused_as_ever(plane):
+    _node, credential = plane.join("one")
+    plane.fleet.beat(digest(credential), beat(5))
+    silence(plane, 2 * plane.fleet.policy.fresh)
+    for number in (5, 4):
+        with pytest.raises(ReplayError):
+            plane.fleet.beat(digest(credential), beat(number))
+    plane.fleet.beat(digest(credential), beat(6))
+
+
+@pytest.fixture
+def held(plane):
+    """A node with an active lease that is not new, and what its agent shows."""
+    node, credential = plane.join("one")
+    plane.fleet.move(node.id, NodeState.READY, of=[NodeState.CLEANING])
+    lease = plane.leases.rent(plane.user("ann").id, Wish(), KEY)
+    plane.leases.move(lease.id, LeaseState.ACTIVE, of=[LeaseState.GRANTED])
+    plane.fleet.beat(digest(credential), reporting(1, lease.id))
+    earlier = sa.update(lease_table).values(granted_at=lease_table.c.granted_at - 10_000_000)
+    plane.database.write(lambda c: c.execute(earlier))
+    return node, digest(credential), lease
+
+
+@pytest.mark.parametrize("accounts", [["l-unknown"], ["l-unknown", "its own"], []])
+def test_after_a_silence_a_node_gets_its_leases_account_and_no_other(plane, held, accounts):
+    """A restored database may know less, or other leases, than there are accounts."""
+    node, credential, lease = held
+    said = [lease.id if each == "its own" else each for each in accounts]
+    silence(plane, 2 * plane.fleet.policy.fresh)
+    run = plane.journal.get(plane.fleet.beat(credential, reporting(3, *said)))
+    assert (run.workflow, run.subject) == ("renew", lease.id)
+    assert run.input == {"lease": lease.id, "node": node.id}
+    assert plane.fleet.get(node.id).state is NodeState.HELD
+    # Once is enough, until that one is over.
+    assert plane.fleet.beat(credential, reporting(8, *said)) == ""
+
+
+def test_a_node_that_has_what_it_should_is_left_alone(plane, held):
+    _node, credential, lease = held
+    silence(plane, 2 * plane.fleet.policy.fresh)
+    assert plane.fleet.beat(credential, reporting(3, lease.id)) == ""
+    plane.leases.release(lease.id)
+    silence(plane, 2 * plane.fleet.policy.fresh)
+    assert plane.fleet.beat(credential, reporting(4)) == ""  # its release sees to it
 
 
 def test_nodes_are_counted_by_state(plane):

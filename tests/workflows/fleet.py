@@ -166,7 +166,9 @@ class World:
         lease = self.its_lease()
         for node in self.fleet.list(ids=lease.nodes):
             keys, until = [lease.public_key], (lease.expires_at or 0) // 1000
-            self.lending.accounts.create(self.lending.target(node), lease.account, keys, until, {})
+            self.lending.accounts.create(
+                self.lending.target(node), lease.account, keys, until, {}, at=node.read_at
+            )
             self.workers.sh(node.name, f"set -- {lease.account}\n{LIVE}")
         self.leases.move(lease.id, LeaseState.ACTIVE, of=[LeaseState.GRANTED])
 

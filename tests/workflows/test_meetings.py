@@ -179,5 +179,5 @@ class Stubborn:
     def __init__(self, real) -> None:
         self.verify = real.verify
 
-    def remove(self, _target, _account) -> None:
+    def remove(self, _target, _account, *, at) -> None:
         return

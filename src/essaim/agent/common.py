@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-AGENT_VERSION = "1"
+AGENT_VERSION = "2"
 SERVICE = "essaim"  #: the account the agent runs as, and the control plane logs in as
 STATE = Path("/var/lib/essaim")  #: the service account's home
 PROGRAMS = Path("/usr/local/lib/essaim")

@@ -13,6 +13,7 @@ from essaim.agent.accounts import (
     ACCOUNT,
     LIMITS,
     entry_of,
+    held,
     known_accounts,
     listed,
     make_account,
@@ -22,7 +23,7 @@ from essaim.agent.accounts import (
     set_term,
     sweep,
 )
-from essaim.agent.common import HELPER_LOG, SAFE_PATH, Trouble, as_user
+from essaim.agent.common import HELPER_LOG, NOTICES, SAFE_PATH, Trouble, as_user, write_file
 from essaim.agent.expiry import Term, agreed, checked_moment, clocks
 from essaim.agent.homes import Outlet, home_of, pack
 from essaim.agent.restoring import restore_layers
@@ -34,6 +35,33 @@ _KEY = re.compile(
     r"((?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]{2,60}) ([A-Za-z0-9+/]{16,16384}={0,3})(?: .*)?"
 )
 _MOST = 1 << 50
+
+
+#: When what was done last was asked for.
+TURN = NOTICES / "turn"
+
+
+def _take_turn(request: dict[str, Any]) -> None:
+    """Refuse what was asked before something that has been done since.
+
+    Whoever asks so late was frozen or cut off, others have gone on meanwhile, and another's account
+    may be here.  `at` is milliseconds in the server's one clock, from before it decided to ask.
+    """
+    if "at" not in request:
+        return
+    at = _asked_number(request, "at")
+    with held("turn"):
+        try:
+            last = int(TURN.read_text())
+        except (FileNotFoundError, ValueError):
+            last = 0
+        if at < last:
+            raise Trouble(
+                f"asked {last - at} ms before what was done here last: it comes too late",
+                again=True,
+            )
+        NOTICES.mkdir(mode=0o755, exist_ok=True)
+        write_file(TURN, f"{at}\n", 0o600)
 
 
 def asked_account(request: dict[str, Any]) -> str:
@@ -151,6 +179,13 @@ def _restore(request: dict[str, Any]) -> dict[str, Any]:
     return counts
 
 
+def _turn(_request: dict[str, Any]) -> dict[str, Any]:
+    return {}  # it was taken, which is all
+
+
+#: What changes whose machine this is, and what its owner finds there.
+ORDERED = frozenset({"create", "remove", "clean", "restore", "turn"})
+
 VERBS = {
     "create": _create,
     "expire": _expire,
@@ -162,6 +197,7 @@ VERBS = {
     "message": _message,
     "save": _save,
     "restore": _restore,
+    "turn": _turn,
 }
 
 
@@ -175,6 +211,8 @@ def run_helper(verb: str) -> int:
     answer: dict[str, Any] | None
     try:
         request = _read_request()
+        if verb in ORDERED:
+            _take_turn(request)
         answer = VERBS[verb](request)
         if answer is not None:
             answer = {"ok": True, **answer}

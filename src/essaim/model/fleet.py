@@ -78,6 +78,8 @@ class Node:
     checked_at: int = 0  #: last check over SSH that succeeded
     failures: int = 0  #: checks over SSH that failed since
     reason: str = ""  #: why it is lost or quarantined
+    #: When this was read: what is asked of the machine because of it is of that moment.
+    read_at: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

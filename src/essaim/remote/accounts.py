@@ -107,7 +107,8 @@ class NativeAccounts:
     """Accounts made by the helper on the machine, over the pooled connection.
 
     Targets log in as `essaim`.  Every verb may be repeated.  RejectedError says what the helper
-    said; TransientError when a retry may help.
+    said; TransientError when a retry may help.  `at` is a moment of the database's clock, before
+    it was found that this is to be done: a machine refuses what comes after something newer.
     """
 
     def __init__(self, remote: Remote) -> None:
@@ -120,9 +121,12 @@ class NativeAccounts:
         keys: Sequence[str],
         expires_at: int,
         limits: Mapping[str, int],
+        *,
+        at: int,
     ) -> None:
         """Make the account, or make it as asked when it is there; `expires_at` is unix seconds."""
         request = {
+            "at": at,
             "account": checked_account(account),
             "keys": checked_keys(keys),
             "expires_at": int(expires_at),
@@ -131,9 +135,10 @@ class NativeAccounts:
         }
         self._ask(target, "create", request, within=QUICK)
 
-    def remove(self, target: Target, account: str, *, within: float = THOROUGH) -> None:
+    def remove(self, target: Target, account: str, *, at: int, within: float = THOROUGH) -> None:
         """Remove the account and all it has on the machine.  Nothing if it is gone."""
-        self._ask(target, "remove", {"account": checked_account(account)}, within=within)
+        request = {"account": checked_account(account), "at": at}
+        self._ask(target, "remove", request, within=within)
 
     def verify(self, target: Target, account: str, others: Sequence[str] = ()) -> Proof:
         """Look for anything left of the account, and of any that is not one of the `others`."""
@@ -143,9 +148,16 @@ class NativeAccounts:
         }
         return _proof(self._ask(target, "verify", request, within=THOROUGH))
 
-    def clean(self, target: Target) -> Proof:
+    def clean(self, target: Target, *, at: int) -> Proof:
         """Remove every lease's account there is, and look for anything that is left."""
-        return _proof(self._ask(target, "clean", {}, within=THOROUGH))
+        return _proof(self._ask(target, "clean", {"at": at}, within=THOROUGH))
+
+    def take_turn(self, target: Target, at: int) -> None:
+        """Let the machine refuse from now on what was asked for earlier; TransientError if we are.
+
+        For those who then change it by other means.
+        """
+        self._ask(target, "turn", {"at": at}, within=QUICK)
 
     def list(self, target: Target) -> list[dict[str, Any]]:
         """List the accounts of leases: account, uid, processes, expires_at."""
@@ -188,7 +200,7 @@ class NativeAccounts:
         except binascii.Error as exc:
             raise TransientError(f"{target.name}: the saved home of {account} is damaged") from exc
 
-    def restore(self, target: Target, account: str, layers: Sequence[bytes]) -> None:
+    def restore(self, target: Target, account: str, layers: Sequence[bytes], *, at: int) -> None:
         """Make the home what the layers say, one over the other; what the last lacks goes.
 
         RejectedError when one is damaged, or leads out of the home: the home is then in between.
@@ -198,6 +210,7 @@ class NativeAccounts:
         request = {
             "account": checked_account(account),
             "layers": [len(layer) for layer in layers],
+            "at": at,
         }
         self._ask(target, "restore", request, within=THOROUGH, data=b"".join(layers))
 
@@ -261,8 +274,11 @@ class AnsibleAccounts:
         keys: Sequence[str],
         expires_at: int,
         limits: Mapping[str, int],
+        *,
+        at: int,
     ) -> None:
         """Make the account, or make it as asked when it is there; `expires_at` is unix seconds."""
+        self._native.take_turn(target, at)
         text = "".join(f"{key}\n" for key in checked_keys(keys))
         its = {
             "expires_at": int(expires_at),
@@ -271,8 +287,9 @@ class AnsibleAccounts:
         }
         self._play(target, "create", account, its, {"keys": Given(text)})
 
-    def remove(self, target: Target, account: str) -> None:
+    def remove(self, target: Target, account: str, *, at: int) -> None:
         """Remove the account and all it has on the machine.  Nothing if it is gone."""
+        self._native.take_turn(target, at)
         self._play(target, "remove", account, {}, {})
 
     def verify(self, target: Target, account: str, others: Sequence[str] = ()) -> Proof:

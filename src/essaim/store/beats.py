@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 from sqlalchemy import bindparam
 
 from essaim.model.errors import ReplayError, UnauthorisedError
-from essaim.model.fleet import NodeState
+from essaim.model.fleet import LeaseState, NodeState
 from essaim.store.database import db_now
 from essaim.store.schema import lease, node, old_boot, pulse
 
@@ -24,6 +25,7 @@ BEAT = (
         pulse.c.credential == bindparam("b_credential"),
         pulse.c.boot == bindparam("b_boot"),
         pulse.c.seq < bindparam("b_seq"),
+        pulse.c.beat_at > db_now() - bindparam("b_fresh"),
     )
     .values(beat_at=db_now(), load=bindparam("b_load"), seq=bindparam("b_seq"))
 )
@@ -45,11 +47,22 @@ REBOOT = (
 PAST = sa.select(old_boot.c.node).where(
     old_boot.c.node == bindparam("b_node"), old_boot.c.boot == bindparam("b_boot")
 )
-# A node that serves nobody, by its credential.
-IDLE = (
-    sa.select(node.c.id)
+#: States in which a lease's accounts are there, or are being made.
+SETTLED = (LeaseState.GRANTED, LeaseState.ACTIVE)
+# A node that serves, by its credential, and whose it is.
+SERVING = (
+    sa.select(
+        node.c.id,
+        node.c.lease,
+        lease.c.state,
+        (lease.c.granted_at < db_now() - bindparam("b_within")).label("settled"),
+    )
     .join(pulse, pulse.c.node == node.c.id)
-    .where(pulse.c.credential == bindparam("b_credential"), node.c.state == NodeState.READY.value)
+    .join(lease, lease.c.id == node.c.lease, isouter=True)
+    .where(
+        pulse.c.credential == bindparam("b_credential"),
+        node.c.state.in_([NodeState.READY.value, NodeState.HELD.value]),
+    )
 )
 JUST_ENDED = (
     sa.select(lease.c.id)
@@ -61,24 +74,43 @@ JUST_ENDED = (
 )
 
 
-def keep(connection: Connection, values: Mapping[str, Any]) -> None:
-    """Keep a beat; see `Fleet.beat`."""
-    if connection.execute(BEAT, values).rowcount == 0:
-        _first_of_boot(connection, values)
+def keep(connection: Connection, values: Mapping[str, Any]) -> bool:
+    """Keep a beat, see `Fleet.beat`; return whether it is the first of a boot or after a silence.
 
-
-def leftover(
-    connection: Connection, credential: str, accounts: Sequence[str], within: int
-) -> str | None:
-    """Return the node if it serves nobody and yet has accounts.
-
-    One whose lease ended within so many milliseconds is no matter: the beat was on its way.
+    Until that one is kept, nobody can rent the node.
     """
-    found: str | None = connection.execute(IDLE, {"b_credential": credential}).scalar()
-    if found is None:
+    if connection.execute(BEAT, values).rowcount:
+        return False
+    _first(connection, values)
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Strange:
+    """A node whose accounts are not what they should be."""
+
+    node: str
+    lease: str | None  #: whose node it is
+
+
+def strange(
+    connection: Connection, credential: str, accounts: Sequence[str], within: int
+) -> Strange | None:
+    """Return the node if it has accounts that nothing explains, or lacks its lease's.
+
+    One whose lease began or ended within so many milliseconds is no matter: the beat was on its
+    way.  Leases that are being moved or ended are the business of the runs that do it.
+    """
+    values = {"b_credential": credential, "b_within": within}
+    found = connection.execute(SERVING, values).one_or_none()
+    if found is None or found.state not in (None, *(each.value for each in SETTLED)):
         return None
-    recent = {"b_accounts": list(accounts), "b_within": within}
-    return found if connection.execute(JUST_ENDED, recent).first() is None else None
+    others = sorted({*accounts} - {found.lease})
+    recent = {"b_accounts": others, "b_within": within}
+    if others and connection.execute(JUST_ENDED, recent).first() is None:
+        return Strange(found.id, found.lease)
+    lacks = found.state == LeaseState.ACTIVE.value and found.lease not in accounts
+    return Strange(found.id, found.lease) if lacks and found.settled else None
 
 
 def begin(connection: Connection, node_id: str, credential: str) -> None:
@@ -92,13 +124,17 @@ def begin(connection: Connection, node_id: str, credential: str) -> None:
         connection.execute(sa.insert(pulse).values(node=node_id, **values, **times))
 
 
-def _first_of_boot(connection: Connection, values: Mapping[str, Any]) -> None:
+def _first(connection: Connection, values: Mapping[str, Any]) -> None:
     last = connection.execute(LAST_BEAT, {"b_credential": values["b_credential"]}).one_or_none()
     if last is None:
         raise UnauthorisedError(
             "this node's credential is not known, or another has taken its place",
             hint="enrol the machine again",
         )
+    beat = {key: values[key] for key in ("b_boot", "b_seq", "b_load")}
+    if last.boot == values["b_boot"] and last.seq < values["b_seq"]:
+        connection.execute(REBOOT, {"b_node": last.node, **beat})
+        return
     its = {"b_node": last.node, "b_boot": values["b_boot"]}
     if last.boot == values["b_boot"] or connection.execute(PAST, its).first() is not None:
         raise ReplayError(
@@ -108,5 +144,4 @@ def _first_of_boot(connection: Connection, values: Mapping[str, Any]) -> None:
     if last.boot:
         ended = sa.insert(old_boot).values(ended_at=db_now())
         connection.execute(ended, {"node": last.node, "boot": last.boot})
-    beat = {key: values[key] for key in ("b_boot", "b_seq", "b_load")}
     connection.execute(REBOOT, {"b_node": last.node, **beat})

@@ -24,7 +24,7 @@ from essaim.store.adding import add_new, site_of
 from essaim.store.database import Database, db_now
 from essaim.store.events import tell_node
 from essaim.store.rows import fitting, milliseconds, to_node
-from essaim.store.schema import enrolment, lease, node, old_boot, pulse
+from essaim.store.schema import enrolment, lease, node, old_boot, pulse, run
 
 if TYPE_CHECKING:
     import builtins
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from essaim.model.fleet import Announcement, Beat, Node
 
 _PULSE = (pulse.c.load, pulse.c.beat_at, pulse.c.checked_at, pulse.c.failures)
-NODES = sa.select(node, *_PULSE).join(pulse, pulse.c.node == node.c.id)
+NODES = sa.select(node, *_PULSE, db_now().label("read_at")).join(pulse, pulse.c.node == node.c.id)
 NODE = NODES.where(node.c.id == bindparam("b_node"))
 
 BY_NAME = NODES.order_by(node.c.name, node.c.id)
@@ -162,9 +162,11 @@ class Fleet:
         return self._database.write(body)
 
     def beat(self, credential: str, beat: Beat) -> str:
-        """Keep that a node lives; return the run that cleans it (nearly always empty).
+        """Keep that a node lives; return the run that puts it in order (nearly always empty).
 
-        A node that serves nobody and reports accounts is cleaned: one beat in a few is looked at.
+        A node that serves nobody and reports accounts is cleaned; one that serves a lease, and
+        reports others or lacks that one, has it put right.  One beat in a few is looked at, and
+        the first after a silence: then we may know less than there was, from a backup.
         UnauthorisedError when the credential is not, or no longer, one; ReplayError when the beat
         is a copy of, or older than, one that was seen.
         """
@@ -173,16 +175,21 @@ class Fleet:
             "b_boot": beat.boot_id,
             "b_seq": beat.seq,
             "b_load": beat.load,
+            "b_fresh": milliseconds(self.policy.fresh),
         }
 
         within = milliseconds(2 * self.policy.interval)
 
         def body(connection: Connection) -> str:
-            beats.keep(connection, values)
-            if not beat.accounts or beat.seq % LOOKED_AT:
+            silent = beats.keep(connection, values)
+            if not silent and (not beat.accounts or beat.seq % LOOKED_AT):
                 return ""
-            found = beats.leftover(connection, credential, beat.accounts, within)
-            return _clean(connection, found, [NodeState.READY]) or "" if found else ""
+            found = beats.strange(connection, credential, beat.accounts, within)
+            if found is None:
+                return ""
+            if found.lease is None:
+                return _clean(connection, found.node, [NodeState.READY]) or ""
+            return _put_right(connection, found.node, found.lease)
 
         return self._database.write(body)
 
@@ -315,15 +322,15 @@ class Fleet:
 
 def start_clean(connection: Connection, node_id: str) -> str:
     """Add, within a transaction, the run that proves a node clean; return its id."""
-    run = NewRun(
+    made = NewRun(
         id=f"clean-{node_id}-{secrets.token_hex(4)}",
         workflow="clean",
         subject=node_id,
         input={"node": node_id},
         site=site_of(connection, node.c.id == node_id),
     )
-    add_new(connection, run)
-    return run.id
+    add_new(connection, made)
+    return made.id
 
 
 def _clean(connection: Connection, node_id: str, of: Collection[NodeState]) -> str | None:
@@ -332,6 +339,24 @@ def _clean(connection: Connection, node_id: str, of: Collection[NodeState]) -> s
     if connection.execute(sa.update(node).where(*its).values(**cleaning)).rowcount == 0:
         return None
     return start_clean(connection, node_id)
+
+
+def _put_right(connection: Connection, node_id: str, lease_id: str) -> str:
+    """Have a node get its lease's account, and no other; nothing when somebody is at it."""
+    at_it = sa.select(run.c.id).where(
+        run.c.subject == lease_id, run.c.workflow == "renew", run.c.finished_at.is_(None)
+    )
+    if connection.execute(at_it.limit(1)).first() is not None:
+        return ""
+    made = NewRun(
+        id=f"renew-{lease_id}-{secrets.token_hex(3)}",
+        workflow="renew",
+        subject=lease_id,
+        input={"lease": lease_id, "node": node_id},
+        site=site_of(connection, node.c.id == node_id),
+    )
+    add_new(connection, made)
+    return made.id
 
 
 def _needed(connection: Connection, node_id: str) -> bool:

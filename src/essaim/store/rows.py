@@ -98,6 +98,7 @@ def to_node(row: Row[Any]) -> Node:
         checked_at=row.checked_at,
         failures=row.failures,
         reason=row.reason,
+        read_at=row.read_at,
     )
 
 

@@ -17,7 +17,7 @@ def clean(context: Context) -> dict[str, Any]:
     if node.state is not NodeState.CLEANING:
         return {"over": True}  # another run was quicker, and somebody may be at work there
     context.note(f"cleaning {node.name}")
-    proof = its.helper.clean(its.target(node))
+    proof = its.helper.clean(its.target(node), at=node.read_at)
     its.fleet.checked(node.id, well=True)
     return {"clean": proof.clean, "found": list(proof.found)}
 

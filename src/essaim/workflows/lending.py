@@ -48,10 +48,12 @@ class Accounts(Protocol):
         keys: Sequence[str],
         expires_at: int,
         limits: Mapping[str, int],
+        *,
+        at: int,
     ) -> None:
         """Make the account, or make it as asked when it is there."""
 
-    def remove(self, target: Target, account: str) -> None:
+    def remove(self, target: Target, account: str, *, at: int) -> None:
         """Remove the account and all it has on the machine."""
 
     def verify(self, target: Target, account: str) -> Proof:
@@ -153,4 +155,4 @@ def make_account(context: Context, lease: Lease, node: Node) -> None:
     its = lending(context)
     keys = [lease.public_key, its.keyring.user_public_key()]
     until = (lease.expires_at or 0) // 1000
-    its.accounts.create(its.target(node), lease.account, keys, until, LIMITS)
+    its.accounts.create(its.target(node), lease.account, keys, until, LIMITS, at=node.read_at)

@@ -42,7 +42,7 @@ def fence(context: Context) -> dict[str, Any]:
         its.remote.reach(target, within=FENCE_WITHIN)
         _last_copy(context, lease, old)
         # By the helper, which can be given a limit; what it misses is found when it is cleaned.
-        its.helper.remove(target, lease.account, within=GOODBYE_WITHIN)
+        its.helper.remove(target, lease.account, at=old.read_at, within=GOODBYE_WITHIN)
     except EssaimError as error:
         return {"fenced": False, "why": error.what}
     return {"fenced": True}
@@ -99,7 +99,7 @@ def restore(context: Context) -> dict[str, Any]:
         return {"restored": 0}
     context.note(f"restoring the home on {new.name}")
     try:
-        its.helper.restore(its.target(new), lease.account, layers)
+        its.helper.restore(its.target(new), lease.account, layers, at=new.read_at)
     except RejectedError as error:
         # It would be refused again: better a machine without files than none.  The copy is kept.
         its.homes.set_aside(lease.id, place)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -50,8 +51,11 @@ def _prove(context: Context, lease: Lease, node: Node) -> dict[str, Any]:
     try:
         if node.state is NodeState.LOST:
             its.remote.reach(target, within=LOST_WITHIN)
-        its.accounts.remove(target, lease.account)
+        its.accounts.remove(target, lease.account, at=node.read_at)
         proof = its.accounts.verify(target, lease.account)
+        if _of_others(proof.found, lease):
+            # Nobody else may be here: a database that was restored does not know whose it is.
+            proof = its.helper.clean(target, at=node.read_at)
     except TransientError as error:
         if context.attempt < PATIENCE and node.state is not NodeState.LOST:
             raise
@@ -59,6 +63,12 @@ def _prove(context: Context, lease: Lease, node: Node) -> dict[str, Any]:
     except RejectedError as error:
         return {"found": [error.what]}
     return {"clean": True} if proof.clean else {"found": list(proof.found)}
+
+
+def _of_others(found: Sequence[str], lease: Lease) -> bool:
+    """Whether there are accounts, and not this lease's: one that will not go is for a person."""
+    accounts = {each for each in found if each.startswith("account ")}
+    return bool(accounts) and f"account {lease.account}" not in accounts
 
 
 def fence(context: Context, lease: Lease) -> None:
@@ -74,7 +84,7 @@ def _fence(context: Context, lease: Lease, node: Node) -> None:
     its, target = lending(context), lending(context).target(node)
     try:
         its.remote.reach(target, within=LOST_WITHIN)
-        its.helper.remove(target, lease.account, within=GOODBYE_WITHIN)
+        its.helper.remove(target, lease.account, at=node.read_at, within=GOODBYE_WITHIN)
     except EssaimError as error:
         # It is cleaned before it serves again, and ends the account itself when its time is over.
         context.note(f"{node.name}: {error.what}")

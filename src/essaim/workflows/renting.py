@@ -42,7 +42,7 @@ def give_back(context: Context) -> None:
 def _take_away(context: Context, lease: Lease, node: Node) -> None:
     its = lending(context)
     try:
-        its.accounts.remove(its.target(node), lease.account)
+        its.accounts.remove(its.target(node), lease.account, at=node.read_at)
     except EssaimError as error:
         context.note(f"{node.name}: {error.what}")
 
