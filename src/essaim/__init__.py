@@ -1,3 +1,3 @@
 """Essaim: a self-hosted control plane for teaching and research labs."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
