@@ -20,10 +20,10 @@ lock:            ## Resolve the dependencies anew and write the lock files (need
 	$(COMPILE) pyproject.toml --all-extras --group dev -c requirements.lock -o requirements-dev.lock
 
 test: dev        ## Run every test; installs the Debian packages they need when root
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
-test-all: dev    ## Also kill every workflow at every step on every kind of database
-	ESSAIM_TEST_ALL=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+test-all: dev    ## Also let every workflow fail and be killed at every step on every kind of database
+	ESSAIM_TEST_ALL=1 $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 check: dev       ## Run every static check
 	$(BIN)/ruff format --check src tests

@@ -27,6 +27,7 @@ def test_rows_show_both_provisioners():
 
 
 @pytest.mark.root
+@pytest.mark.skipif(not os.environ.get("ESSAIM_TEST_ALL"), reason="a minute: `make test-all`")
 @pytest.mark.skipif(os.geteuid() != 0, reason="its images are root's")
 @pytest.mark.timeout(900)
 def test_a_lease_is_opened_and_survives_its_machine(monkeypatch):

@@ -6,6 +6,7 @@ R-D2, R-D7.
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,18 @@ def old(tmp_path_factory) -> Path:
     return unpack(tmp_path_factory.mktemp("first"))
 
 
-@pytest.mark.parametrize("kind", ["mariadb", "postgresql"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "mariadb",
+        pytest.param(
+            "postgresql",
+            marks=pytest.mark.skipif(
+                not os.environ.get("ESSAIM_TEST_ALL"), reason="a minute: `make test-all`"
+            ),
+        ),
+    ],
+)
 def test_the_first_release_is_replaced_under_load_and_no_request_fails(
     kind, old, new_database, tmp_path, capsys
 ):
