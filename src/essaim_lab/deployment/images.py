@@ -107,7 +107,7 @@ def wheelhouse(repo: Path, cache: Path, line: Callable[[str], None]) -> Path:
            "--disable-pip-version-check", "--no-deps"]  # fmt: skip
     environ = dict(os.environ)
     words = [*pip, "--require-hashes", "-r", str(everything)]
-    follow(words, environ, lambda said: line(said.partition(" (from")[0].strip()))
+    follow(words, environ, lambda said: line(said.partition(" (from")[0].strip()[:90]))
     call([*pip, *TOOLS], environ)
     everything.unlink()
     stamp.write_text(lock, encoding="utf-8")
