@@ -12,11 +12,19 @@ import time
 import pytest
 import sqlalchemy as sa
 
+from essaim.engine import carry
 from essaim.engine.execute import Engine
 from essaim.engine.failure import pause
 from essaim.engine.owner import this_owner
 from essaim.engine.workflow import Backoff, OnFailure, Step, Workflow
-from essaim.model.errors import HeldError, RejectedError, StuckError, TransientError
+from essaim.model.errors import (
+    HeldError,
+    RejectedError,
+    StoreAwayError,
+    StoreBrokenError,
+    StuckError,
+    TransientError,
+)
 from essaim.model.runs import Again, NewRun, RunState, StepState
 from essaim.store.journal import SqlJournal
 
@@ -166,6 +174,22 @@ def test_transient_errors_are_tried_again_with_backoff(rig):
     assert rig.did == ["one"] * 3
     notes = [text for kind, _, text in rig.events if kind == "note"]
     assert notes[0] == "one: try 1 of 3 failed: no answer (wait)"
+
+
+@pytest.mark.parametrize("kind", [StoreAwayError, StoreBrokenError])
+def test_a_database_that_cannot_be_used_is_no_failure_of_the_step(rig, monkeypatch, kind):
+    monkeypatch.setattr(carry, "LATER", 0.0)
+    full = kind("the disk is full")
+    once = Backoff(attempts=1)
+    rig.workflow(
+        rig.step("one", [full, full, None], undo=[full, None], retry=once),
+        rig.step("two", [full, RejectedError("no")], undo=None, retry=once),
+    )
+    run = rig.go()
+    assert (run.state, run.error) == (RunState.FAILED, "no")
+    assert rig.did == ["one"] * 3 + ["two"] * 2 + ["-one"] * 2
+    rig.workflow(rig.step("last", [full, None], retry=once, on_failure=OnFailure.STOP))
+    assert rig.go("b").state is RunState.DONE
 
 
 def test_the_backoff_doubles_up_to_the_longest(rig):

@@ -16,7 +16,7 @@ from essaim.engine.context import StepContext
 from essaim.engine.decide import next_do, next_undo
 from essaim.engine.failure import Failure, Verdict, judge, pause
 from essaim.engine.workflow import OnFailure
-from essaim.model.errors import RejectedError
+from essaim.model.errors import RejectedError, StoreError
 from essaim.model.journal import LostError, Mark, Move, Slot
 from essaim.model.runs import Again, Event, RunState, StepRecord, StepState
 
@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 
     from essaim.engine.workflow import Step, Workflow
     from essaim.model.journal import Claim, Journal
+
+
+#: Seconds after which a step is begun anew that could not use the database.  It did not fail: if
+#: not even this can be written, the run's lease runs out.
+LATER = 5.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +209,8 @@ class Carrier:
         return True
 
     def _failed(self, step: Step, error: Exception) -> bool:
+        if isinstance(error, StoreError):
+            return self._pause(LATER, error.what)
         tries = self._records[step.name].attempts + 1
         failure = judge(error, tries, step.retry)
         if failure.verdict is Verdict.RETRY:
@@ -216,6 +223,8 @@ class Carrier:
         return True
 
     def _undo_failed(self, step: Step, error: Exception) -> bool:
+        if isinstance(error, StoreError):
+            return self._pause(LATER, error.what)
         tries = self._records[step.name].attempts + 1
         failure = judge(error, tries, step.retry)
         if failure.verdict is Verdict.RETRY:

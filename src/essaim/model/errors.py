@@ -112,6 +112,18 @@ class SetupError(EssaimError):
     exit_code = 3
 
 
+class StoreError(EssaimError):
+    """The database cannot be used just now: that says nothing about what was being done."""
+
+
+class StoreAwayError(StoreError, TransientError):
+    """The database does not answer, or has no connection left."""
+
+
+class StoreBrokenError(StoreError, SetupError):
+    """The database's disk is full, read-only or broken: a person has to see to it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """A line in a file, for a person to open."""

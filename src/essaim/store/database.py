@@ -21,7 +21,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from essaim.model.errors import SetupError, TransientError
+from essaim.model.errors import SetupError, StoreAwayError, StoreBrokenError
 from essaim.store.faults import Fault, fault_of
 from essaim.store.migrate import migrate
 
@@ -167,7 +167,7 @@ class Database:
                 fault = fault_of(error)
                 conflicts += fault is Fault.CONFLICT
                 if fault is Fault.PLACE:
-                    raise SetupError(
+                    raise StoreBrokenError(
                         f"database {self.where} cannot be used: {error.orig}",
                         hint="see to its disk (full? read-only?), then repeat the command",
                     ) from error
@@ -175,12 +175,12 @@ class Database:
                     raise
                 waited = time.monotonic() - began
                 if waited + delay > self.patience:
-                    raise TransientError(
+                    raise StoreAwayError(
                         f"database {self.where}: no answer in {waited:.0f} s: {error.orig}",
                         hint="see that the database runs, then repeat the command",
                     ) from error
             except PoolTimeoutError as error:
-                raise TransientError(
+                raise StoreAwayError(
                     f"database {self.where}: all connections are in use",
                     hint="repeat the command; if it stays so, let this process have more of them",
                 ) from error
