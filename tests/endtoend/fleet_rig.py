@@ -121,7 +121,9 @@ class Fleet:
         self.start_agent(machine)
 
     def start_agent(self, machine: str) -> None:
-        self.root(machine, f"setsid {_AGENT} run >/var/lib/essaim/log 2>&1 </dev/null &")
+        """Start the agent; it runs, or has ended, when this returns: a signal finds it."""
+        begin = f"setsid {_AGENT} run >/var/lib/essaim/log 2>&1 </dev/null & job=$!"
+        self.root(machine, f"{begin}; while kill -0 $job && ! {_RUNS}; do sleep 0.05; done")
 
     def signal_agent(self, machine: str, name: str) -> None:
         """Send a signal to the agent and the tunnel it keeps."""
@@ -132,9 +134,8 @@ class Fleet:
         """End the agent, and wait until it is gone."""
         self.signal_agent(machine, "CONT")
         self.signal_agent(machine, "TERM")
-        gone = "! pgrep -u essaim -f '^python3 -I .*agent[.]py run'"
         wait_for(
-            lambda: self.root(machine, gone, ok=False).exit_code == 0,
+            lambda: self.root(machine, f"! {_RUNS}", ok=False).exit_code == 0,
             f"the agent of {machine} ends",
         )
 
@@ -353,6 +354,7 @@ class Fleet:
 
 
 _AGENT = "runuser -u essaim -- python3 -I /usr/local/lib/essaim/agent.py"
+_RUNS = "pgrep -u essaim -f '^python3 -I .*agent[.]py run'"
 
 
 def _run(words: list[str], stdin: str) -> subprocess.CompletedProcess[str]:

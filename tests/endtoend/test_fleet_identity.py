@@ -20,7 +20,8 @@ YEAR = 366 * 24 * 3600
 
 @pytest.fixture(scope="module")
 def machines() -> Iterator[Fleet]:
-    with fleet(3) as made:
+    # An agent that is stopped and started again on a busy computer is not lost meanwhile.
+    with fleet(3, interval=2.0) as made:
         yield made
 
 
@@ -220,9 +221,9 @@ def test_a_node_whose_programs_are_told_a_clock_a_year_off_is_still_judged_right
         assert its.machine_of(lease) == machine
         # The agent ends leases that are over as soon as it starts.
         its.stop_agent(machine)
-        its.start_agent(machine)
-        reaped = "grep -c reap /var/log/essaim-helper.log"
+        reaped = "grep -c reap /var/log/essaim-helper.log || true"
         count = int(its.root(machine, reaped).stdout)
+        its.start_agent(machine)
         wait_for(lambda: int(its.root(machine, reaped).stdout) > count, "the agent has reaped")
         assert its.accounts(machine) == {lease}
         if skew > 0:  # else sshd, which nobody told another clock, knows an account of last year
