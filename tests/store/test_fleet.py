@@ -356,3 +356,11 @@ def test_enrolments_that_are_over_are_forgotten(plane):
     assert plane.fleet.prune(3600) == 0
     assert plane.fleet.prune(-1) == 1
     assert plane.fleet.register("good", machine("one"), "credential")
+
+
+def test_a_node_says_when_it_was_read_by_the_databases_clock(plane):
+    """Machines refuse what was asked for because of something read too long ago."""
+    node = plane.ready("one")
+    before = plane.fleet.now()
+    alone, listed = plane.fleet.get(node.id), plane.fleet.list()[0]
+    assert before <= alone.read_at <= listed.read_at <= plane.fleet.now()
