@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from pathlib import Path
 
@@ -11,11 +12,15 @@ import pytest
 # The tests are not packages: their helpers are found from here, as ruff's `src` setting says.
 sys.path.insert(0, str(Path(__file__).parent))
 
+# Several workers install packages at once, each before its first test that needs them.
+if Path("/usr/bin/apt-get").exists():
+    os.environ["PATH"] = f"{Path(__file__).parent / 'bin'}:{os.environ['PATH']}"
+
 pytest_plugins = ["databases", "brokers"]
 
 
 #: Folders whose files take longest: begun first, so that no worker is left alone with one of them.
-LONG = ("endtoend", "workflows", "images", "bench", "drivers", "remote", "agent", "gateway")
+LONG = ("endtoend", "kvm", "workflows", "images", "bench", "drivers", "remote", "agent", "gateway")
 
 
 def pytest_collection_modifyitems(items):

@@ -251,10 +251,6 @@ def test_a_redirect_is_not_followed(agent, control, sshd):
         (["join", "--server", "http://192.0.2.1", "--token", "x"], "in the clear: use https"),
         (["join", "--server", "ftp://x", "--token", "x"], "is no server: say https"),
         (["join", "--server", "http://127.0.0.1:1"], "joining takes a token"),
-        (
-            ["join", "--server", "http://127.0.0.1:1", "--token", "x", "--port", "1"],
-            "no SSH server",
-        ),
         (["join", "--server", "https://x", "--token", "x", "--ca", "/nowhere"], "/nowhere"),
     ],
 )
@@ -263,6 +259,15 @@ def test_what_cannot_be_is_said_in_a_sentence(agent, words, sentence):
     assert code in (1, 3)
     assert sentence in said
     assert "Traceback" not in said
+
+
+def test_where_no_ssh_server_runs_or_ran_it_says_what_to_install(monkeypatch, tmp_path):
+    from essaim.agent import server
+
+    # A computer that has one, even if it does not run, has left its keys in /etc/ssh.
+    monkeypatch.setattr(server, "Path", lambda path: tmp_path / path.lstrip("/"))
+    with pytest.raises(server.Trouble, match=r"no SSH server answers on port 1 .*openssh-server"):
+        server._host_key(1)
 
 
 def test_a_token_may_come_from_standard_input(agent, control, sshd):

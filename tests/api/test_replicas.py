@@ -10,11 +10,13 @@ import contextlib
 from collections import Counter
 
 import httpx
+import pytest
 
 from api.replica import replicas
 from api.rig import KEY, Plane, wait_for
 from essaim.model.fleet import LeaseState, NodeState
 from essaim.plan.queue import line_up
+from patience import in_test_all
 
 REPLICAS = 3
 CLIENTS = 300
@@ -72,6 +74,14 @@ def check_no_doubles(plane: Plane) -> None:
     assert dict(owned) == held
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "mariadb",
+        pytest.param("postgresql", marks=in_test_all),
+        pytest.param("sqlite", marks=in_test_all),
+    ],
+)
 def test_300_clients_of_3_processes_rent_100_machines(url):  # R-D2 R-D3
     with contextlib.closing(Plane(url)) as plane, replicas(url, REPLICAS) as addresses:
         ready_machines(plane)

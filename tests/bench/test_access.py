@@ -9,6 +9,7 @@ import pytest
 from essaim_lab.bench import access
 from essaim_lab.bench.lab import fleet
 from essaim_lab.bench.rows import table
+from patience import in_test_all
 from testcache import CACHE
 
 
@@ -27,7 +28,7 @@ def test_rows_show_both_provisioners():
 
 
 @pytest.mark.root
-@pytest.mark.skipif(not os.environ.get("ESSAIM_TEST_ALL"), reason="a minute: `make test-all`")
+@in_test_all
 @pytest.mark.skipif(os.geteuid() != 0, reason="its images are root's")
 @pytest.mark.timeout(900)
 def test_a_lease_is_opened_and_survives_its_machine(monkeypatch):

@@ -13,6 +13,7 @@ from agent.worker import worker
 from essaim.model.errors import RejectedError, TransientError
 from essaim.remote.accounts import AnsibleAccounts, NativeAccounts, Proof
 from essaim.remote.keyring import Keyring
+from patience import in_test_all
 
 
 def now() -> int:
@@ -103,7 +104,7 @@ def test_both_end_in_the_same_state(node, provisioners):
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("name", ["native", "ansible"])
+@pytest.mark.parametrize("name", ["native", pytest.param("ansible", marks=in_test_all)])
 def test_a_client_cannot_keep_its_access(node, provisioners, name, tmp_path):
     """What the client puts into its home lets nobody in, neither before nor after.  R-D4."""
     accounts, first = provisioners[name], node.keyring.user_public_key()
@@ -124,7 +125,7 @@ def test_a_client_cannot_keep_its_access(node, provisioners, name, tmp_path):
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("name", ["native", "ansible"])
+@pytest.mark.parametrize("name", ["native", pytest.param("ansible", marks=in_test_all)])
 def test_a_server_whose_clock_is_a_year_off_lends_as_long(
     node, provisioners, native, name, monkeypatch
 ):

@@ -6,7 +6,6 @@ R-D2, R-D7.
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ import sqlalchemy as sa
 from essaim.store import migrations
 from essaim.store.database import Database, open_database
 from essaim.store.migrate import version
+from patience import in_test_all
 from upgrade.clients import Agent, Client, Load, Person
 from upgrade.first import SCHEMA, unpack
 from upgrade.plane import Plane, wait
@@ -34,18 +34,7 @@ def old(tmp_path_factory) -> Path:
     return unpack(tmp_path_factory.mktemp("first"))
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "mariadb",
-        pytest.param(
-            "postgresql",
-            marks=pytest.mark.skipif(
-                not os.environ.get("ESSAIM_TEST_ALL"), reason="a minute: `make test-all`"
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("kind", ["mariadb", pytest.param("postgresql", marks=in_test_all)])
 def test_the_first_release_is_replaced_under_load_and_no_request_fails(
     kind, old, new_database, tmp_path, capsys
 ):

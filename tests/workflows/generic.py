@@ -50,6 +50,7 @@ from essaim.model.journal import Move
 from essaim.model.runs import Again, NewRun, Run, RunState, StepState
 from essaim.store.database import migrate, open_database
 from essaim.store.journal import SqlJournal
+from patience import EVERYTHING
 
 #: A trial that has not ended by then never will.
 PATIENCE = 120.0
@@ -96,7 +97,6 @@ class Trial:
 
 
 #: Whether `make test-all` asks, which has the time.
-EVERYTHING = bool(os.environ.get("ESSAIM_TEST_ALL"))
 
 #: Kinds of trials that may be made apart, so that they can be made at the same time.
 PARTS = ("failures", "kills")

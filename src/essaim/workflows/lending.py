@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
-from essaim.model.errors import StuckError
+from essaim.model.errors import RejectedError, StuckError
 from essaim.model.names import MachineName
 from essaim.remote.ssh import Target
 
@@ -148,6 +148,23 @@ def at_once(act: Callable[[Node], _T], nodes: Sequence[Node]) -> list[_T]:
         return [act(node) for node in nodes]
     with ThreadPoolExecutor(min(WIDTH, len(nodes))) as threads:
         return list(threads.map(act, nodes))
+
+
+def restore_home(context: Context, lease: Lease, node: Node, place: int) -> dict[str, Any]:
+    """Bring the last copy of a home to a node, when there is one; say how much, or why not."""
+    its = lending(context)
+    layers = its.homes.layers(lease.id, place)
+    if not layers:
+        return {"restored": 0}
+    context.note(f"restoring the home on {node.name}")
+    try:
+        its.helper.restore(its.target(node), lease.account, layers, at=node.read_at)
+    except RejectedError as error:
+        # It would be refused again: better a machine without files than none.  The copy is kept.
+        its.homes.set_aside(lease.id, place)
+        context.note(f"{node.name}: the home could not be restored: {error.what}")
+        return {"restored": 0, "why": error.what}
+    return {"restored": sum(map(len, layers))}
 
 
 def make_account(context: Context, lease: Lease, node: Node) -> None:

@@ -9,7 +9,7 @@ from essaim.model.errors import EssaimError, RejectedError
 from essaim.model.fleet import Lease, LeaseState, Node, NodeState
 from essaim.model.runs import Again
 from essaim.model.words import both
-from essaim.workflows.lending import lending, make_account, the_lease
+from essaim.workflows.lending import lending, make_account, restore_home, the_lease
 from essaim.workflows.releasing import others_first
 
 #: Seconds between two looks for a free node.
@@ -92,19 +92,8 @@ def account(context: Context) -> None:
 
 def restore(context: Context) -> dict[str, Any]:
     """Bring the last copy of the home, when there is one."""
-    its, lease, new = lending(context), _moving(context), _new(context)
-    place = lease.nodes.index(context.run.input["node"])
-    layers = its.homes.layers(lease.id, place)
-    if not layers:
-        return {"restored": 0}
-    context.note(f"restoring the home on {new.name}")
-    try:
-        its.helper.restore(its.target(new), lease.account, layers, at=new.read_at)
-    except RejectedError as error:
-        # It would be refused again: better a machine without files than none.  The copy is kept.
-        its.homes.set_aside(lease.id, place)
-        return {"restored": 0, "why": error.what}
-    return {"restored": sum(map(len, layers))}
+    lease, new = _moving(context), _new(context)
+    return restore_home(context, lease, new, lease.nodes.index(context.run.input["node"]))
 
 
 def switch(context: Context) -> None:

@@ -9,10 +9,16 @@ from functools import partial
 from typing import Any
 
 from essaim.engine.workflow import Backoff, Context, Step, Workflow
-from essaim.model.errors import RejectedError
 from essaim.model.fleet import Lease, LeaseState, Node
 from essaim.model.runs import Again
-from essaim.workflows.lending import at_once, its_nodes, lending, make_account, the_lease
+from essaim.workflows.lending import (
+    at_once,
+    its_nodes,
+    lending,
+    make_account,
+    restore_home,
+    the_lease,
+)
 from essaim.workflows.releasing import others_first
 
 
@@ -47,19 +53,7 @@ def _renew(context: Context, lease: Lease, node: Node) -> None:
     make_account(context, lease, node)
     its.helper.message(its.target(node), lease.account, "")
     if _is_named(context, node) and context.outputs["wait"].get("missing"):
-        _restore(context, lease, node)
-
-
-def _restore(context: Context, lease: Lease, node: Node) -> None:
-    """Bring the last copy of the home, when there is one."""
-    its, place = lending(context), lease.nodes.index(node.id)
-    try:
-        layers = its.homes.layers(lease.id, place)
-        its.helper.restore(its.target(node), lease.account, layers, at=node.read_at)
-    except RejectedError as error:
-        # It would be refused again: better a machine without files than none.  The copy is kept.
-        its.homes.set_aside(lease.id, place)
-        context.note(f"{node.name}: the home could not be restored: {error.what}")
+        restore_home(context, lease, node, lease.nodes.index(node.id))
 
 
 def _kept(context: Context, lease: Lease) -> list[Node]:
