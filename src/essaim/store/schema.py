@@ -10,8 +10,9 @@ from __future__ import annotations
 from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, Table, true
 
 from essaim.store.columns import BODY, MARIADB, NAME, SERIAL, WORD, metadata
-from essaim.store.meeting import attempt, gateway
+from essaim.store.meeting import attempt, gateway, visit
 from essaim.store.processes import scaler, scaling, tunnel, worker
+from essaim.store.reservations import reservation
 
 __all__ = [
     "applied",
@@ -31,6 +32,7 @@ __all__ = [
     "project",
     "pulse",
     "refresh",
+    "reservation",
     "run",
     "scaler",
     "scaling",
@@ -373,27 +375,5 @@ event = Table(
     Index("event_place", "place", "id"),
     Index("event_person", "person", "place"),
     Index("event_once", "once", unique=True),
-    **MARIADB,
-)
-
-visit = Table(
-    "visit",
-    metadata,
-    Column("id", NAME, primary_key=True),
-    Column("lease", NAME, nullable=False),
-    Column("person", NAME, nullable=False),
-    Column("node", NAME, nullable=False),
-    Column("client", NAME, nullable=False),
-    Column("public_key", NAME, nullable=False),
-    Column("opened_at", BigInteger, nullable=False),
-    Column("closed_at", BigInteger),
-    Column("bytes_in", BigInteger, nullable=False),
-    Column("bytes_out", BigInteger, nullable=False),
-    Column("refused", BODY, nullable=False),
-    Column("gateway", NAME, nullable=False, server_default=""),
-    Index("visit_open", "closed_at", "gateway"),
-    Index("visit_lease", "lease", "opened_at"),
-    Index("visit_person", "person", "opened_at"),
-    Index("visit_opened", "opened_at"),
     **MARIADB,
 )
