@@ -7,23 +7,30 @@ BIN := $(VENV)/bin
 CHAOS :=
 COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: help dev lock test test-all check bench soak chaos up-cluster demo-cluster down-cluster clean
+.PHONY: help dev lock test test-all test-libvirt slurm-libvirt check bench bench-libvirt soak chaos up-cluster demo-cluster down-cluster clean
 
 help:            ## List the targets
-	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 16
 
 dev:             ## Make the development environment from the lock files
 	@./essaim --prepare dev
 
 lock:            ## Resolve the dependencies anew and write the lock files (needs uv)
 	$(COMPILE) pyproject.toml --extra celery --extra mariadb --extra postgresql --extra server -o requirements.lock
-	$(COMPILE) pyproject.toml --all-extras --group dev -c requirements.lock -o requirements-dev.lock
+	$(COMPILE) pyproject.toml --extra ansible --extra celery --extra compare --extra mariadb --extra nix --extra postgresql --extra server --group dev -c requirements.lock -o requirements-dev.lock
+	$(COMPILE) pyproject.toml --extra libvirt -c requirements-dev.lock -o requirements-libvirt.lock
 
 test: dev        ## Run every test; installs the Debian packages they need when root
 	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 test-all: dev    ## Also let every workflow fail and be killed at every step on every kind of database
 	ESSAIM_TEST_ALL=1 $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+
+test-libvirt: dev ## Make machines on a KVM server without root, in a loopback of this computer (minutes)
+	ESSAIM_TEST_LIBVIRT=1 $(BIN)/python -m pytest tests/kvm tests/drivers/test_libvirt_*.py tests/images/test_debian_disk.py tests/images/test_tiny.py
+
+slurm-libvirt: dev ## The SLURM example on three Debian virtual machines there (slow under emulation)
+	ESSAIM_TEST_LIBVIRT_SLURM=1 $(BIN)/python -m pytest -s tests/kvm/test_slurm_vms.py
 
 check: dev       ## Run every static check
 	$(BIN)/ruff format --check src tests
@@ -36,6 +43,10 @@ check: dev       ## Run every static check
 
 bench: dev       ## Measure, beside peers in the same minute; prints a table, writes bench.json
 	$(BIN)/python -m essaim_lab.bench
+
+bench-libvirt: dev ## Measure virtual machines beside kcli and virsh; writes bench-libvirt.json
+	./essaim --prepare libvirt
+	$(BIN)/python -m essaim_lab.bench libvirt --json bench-libvirt.json
 
 soak: dev        ## Let 10,000 agents beat for ten minutes; writes soak.json
 	$(BIN)/python -m essaim_lab.bench beats --minutes 10 --json soak.json
@@ -54,5 +65,5 @@ down-cluster:    ## Take the deployment away, data too
 	$(BIN)/python -m essaim_lab.deployment down
 
 clean:           ## Remove what the targets made (not the image cache, not your machines)
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage bench.json soak.json
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage bench.json bench-libvirt.json soak.json
 	find src tests -name __pycache__ -prune -exec rm -rf {} +

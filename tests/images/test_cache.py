@@ -18,7 +18,9 @@ from drivers.lab import wait_for
 from drivers.plain_user import USER_NAMESPACE
 from essaim.images.cache import Images
 from essaim.model.errors import RejectedError, SetupError
+from essaim.model.machines import Form
 from essaim.model.stacks import Image
+from patience import in_test_all
 
 ROOT = Path(__file__).parents[2]
 TINY = Image(
@@ -70,6 +72,7 @@ def test_a_built_image_is_found_again_with_its_manifest(shared, base):
     assert manifest["settings"]["suite"] == "bookworm"
     assert all(line.startswith("deb ") for line in manifest["sources"])
     assert built.seconds > 0
+    assert built.form is Form.ROOTFS
     assert list((base / "etc/ssh").glob("ssh_host_*")) == []
 
 
@@ -127,6 +130,7 @@ def test_a_build_given_up_leaves_nothing(cache):
     assert sorted(os.listdir(cache)) == ["archives", "locks", "logs"]
 
 
+@in_test_all
 def test_a_package_that_does_not_exist_is_named(cache):
     image = replace(TINY, settings={"suite": "bookworm", "packages": ["no-such-thing"]})
     with pytest.raises(RejectedError, match="Debian bookworm has no package no-such-thing"):
@@ -143,6 +147,7 @@ def test_a_mirror_that_does_not_answer_is_a_matter_of_setup(cache):
     assert caught.value.hint
 
 
+@in_test_all
 def test_a_command_that_fails_is_shown(cache):
     settings = {"suite": "bookworm", "commands": [["sh", "-c", "echo E: the reason; exit 3"]]}
     image = replace(TINY, settings=settings)
@@ -172,8 +177,10 @@ def test_settings_that_make_no_sense_are_refused_before_anything_is_done(tmp_pat
 
 
 def test_an_unknown_builder_is_refused(tmp_path):
-    with pytest.raises(RejectedError, match="builder 'nix' is not known"):
-        Images(tmp_path).build(replace(TINY, builder="nix"), lambda _line: None)
+    with pytest.raises(RejectedError, match="builder 'debian12' is not known") as caught:
+        Images(tmp_path).build(replace(TINY, builder="debian12"), lambda _line: None)
+    assert caught.value.hint == "did you mean debian?"
+    assert Images(tmp_path).ready(replace(TINY, builder="debian12")) is None
 
 
 def test_missing_tools_are_named(tmp_path, monkeypatch):

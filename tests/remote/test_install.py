@@ -141,6 +141,15 @@ def test_installed_packages_are_left_alone(put, logs):
     assert logs.kept == []
 
 
+def test_what_an_image_provides_in_place_of_a_package_counts(put, box, logs):  # R-A4
+    box.enter("sh", "-c", "mkdir -p /etc/essaim && echo hello >/etc/essaim/provides")
+    try:
+        assert put(packages=("procps", "hello")) == []
+    finally:
+        box.enter("rm", "-r", "/etc/essaim")
+    assert logs.kept == []
+
+
 def test_a_missing_package_is_asked_of_apt_and_its_absence_explained(put, box, logs):
     # As on a machine without a network: apt has nobody to ask.
     box.enter("sh", "-c", "mkdir -p /srv/apt && mv /etc/apt/sources.list* /srv/apt")

@@ -107,3 +107,15 @@ def test_processes_that_make_the_same_keys_at_once_get_the_same_keys(tmp_path):
     assert len(answers) == 1
     assert len(set(answers.pop().split("\n"))) == 42
     assert [path.name for path in (tmp_path / "keys").rglob(".*")] == []
+
+
+def test_a_pinned_key_is_believed_until_the_machine_is_given_one_of_ours(tmp_path):
+    keyring, name = Keyring(tmp_path / "keys"), MachineName("lab", "old")
+    keyring.pin(name, "ssh-ed25519 AAAAC3Nza")
+    assert keyring.host_public_key(name) == "ssh-ed25519 AAAAC3Nza"
+    assert keyring.known_hosts([name]) == "lab.old ssh-ed25519 AAAAC3Nza\n"
+    keyring.host_key(name)
+    assert keyring.host_public_key(name) != "ssh-ed25519 AAAAC3Nza"
+    keyring.pin(name, "ssh-ed25519 AAAAC3Nza")
+    keyring.forget("lab")
+    assert keyring.host_public_key(name) != "ssh-ed25519 AAAAC3Nza"

@@ -12,12 +12,14 @@ from essaim.cli import (
     autoscale,
     check,
     config,
+    console,
     controller,
     demo,
     doctor,
     events,
     gateway,
     images,
+    inventory,
     leases,
     machines,
     nodes,
@@ -25,6 +27,7 @@ from essaim.cli import (
     renting,
     runs,
     serve,
+    snapshots,
     stacks,
     worker,
 )
@@ -46,8 +49,11 @@ app.command(rich_help_panel=MAKE)(stacks.plan)
 app.command(rich_help_panel=MAKE)(stacks.down)
 app.command(rich_help_panel=USE)(machines.ssh)
 app.command(rich_help_panel=USE)(machines.run)
+app.command(rich_help_panel=USE)(console.console)
+app.add_typer(snapshots.app, name="snapshot", rich_help_panel=USE)
 app.command(rich_help_panel=LOOK)(stacks.status)
 app.command(rich_help_panel=LOOK)(machines.logs)
+app.command(rich_help_panel=LOOK)(inventory.inventory)
 app.add_typer(runs.app, name="runs", rich_help_panel=LOOK)
 app.add_typer(config.app, name="config", rich_help_panel=LOOK)
 for command in (
@@ -75,6 +81,7 @@ app.add_typer(people.projects, name="projects", rich_help_panel=LEND)
 app.command(rich_help_panel=LEND)(demo.demo)
 app.add_typer(images.app, name="image", rich_help_panel=CARE)
 app.command(rich_help_panel=CARE)(doctor.doctor)
+app.command(rich_help_panel=CARE)(inventory.adopt)
 app.command(rich_help_panel=CARE)(check.check)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from essaim.config.autonomy import check_autonomy
+from essaim.config.drivers import DRIVERS, read_site
 from essaim.config.images import image_names, read_image
 from essaim.config.overrides import on_command_line
 from essaim.config.problems import Problems
@@ -15,7 +17,7 @@ from essaim.config.topology import Layout, check_groups, machines, network_of, p
 from essaim.model.errors import InvalidError, Place, Problem, UnknownError
 from essaim.model.names import NAME
 from essaim.model.spelling import meant, near
-from essaim.model.stacks import Image, Network, Site, Size, Stack
+from essaim.model.stacks import Image, Network, Size, Stack
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,8 +26,8 @@ if TYPE_CHECKING:
     from essaim.config.documents import Keys
     from essaim.config.tree import Tree
 
-#: The drivers a site may name; each is a module of `essaim.drivers`.
-DRIVERS = ("sandbox",)
+#: The role of every machine whose driver does not tell machines each other's names.
+NAMES = "names"
 
 #: Keys of a stack below which a secret may stand; everywhere else it would be shown or stored.
 _SECRET_PLACES = ("vars", "site")
@@ -62,14 +64,17 @@ def build(
     check_groups(schema.topology, problems)
     sizes = _sizes(tree, schema, problems)
     images = _images(tree, schema, problems)
-    roles = _roles(tree, schema, problems)
+    site = read_site(known["site"], problems)
+    every = (NAMES,) if site and not DRIVERS[site.driver].names else ()
+    roles = _roles(tree, schema, every, problems)
     given = {name: values for name, values in schema.vars.items() if name in roles}
     _check_vars(tree, schema, roles, problems)
     problems.found += check_secrets(roles, given)
-    site = _site(schema, problems)
+    if schema.bootstrap == "cloud-init":
+        check_autonomy(schema, site, roles, problems)
     network = network_of(schema.network.cidr, problems)
     _check_resolvable(tree, roles, known, problems)
-    if network is None or problems.found:
+    if network is None or site is None or problems.found:
         raise InvalidError(problems.found)
     layout = Layout(
         stack=schema.name,
@@ -77,6 +82,7 @@ def build(
         groups=schema.topology,
         sizes=sizes,
         network=network,
+        every=every,
     )
     where = places(layout, problems)
     problems.check()
@@ -90,6 +96,7 @@ def build(
         images=images,
         roles={name: read.role for name, read in roles.items()},
         vars=given,
+        bootstrap=schema.bootstrap,
         source=tree.where,
         overrides=tuple(overrides),
     )
@@ -117,15 +124,6 @@ def _check_names(schema: StackSchema, problems: Problems) -> None:
         if not NAME.fullmatch(name):
             hint = "at most 40 small letters, digits and dashes, a letter first"
             problems.add(path, f"{'.'.join(path)} cannot be {name!r}", hint)
-
-
-def _site(schema: StackSchema, problems: Problems) -> Site:
-    site = schema.site
-    if site.driver not in DRIVERS:
-        hint = meant(site.driver, DRIVERS, kind="drivers")
-        problems.add(("site", "driver"), f"there is no driver {site.driver}", hint)
-    settings = dict(site.model_extra or {})
-    return Site(name=site.name, driver=site.driver, settings=settings, slots=dict(site.slots))
 
 
 def _sizes(tree: Tree, schema: StackSchema, problems: Problems) -> dict[str, Size]:
@@ -182,9 +180,12 @@ def _images(tree: Tree, schema: StackSchema, problems: Problems) -> dict[str, Im
     return result
 
 
-def _roles(tree: Tree, schema: StackSchema, problems: Problems) -> dict[str, ReadRole]:
-    wanted: list[str] = []
-    carried: set[str] = set()
+def _roles(
+    tree: Tree, schema: StackSchema, every: Sequence[str], problems: Problems
+) -> dict[str, ReadRole]:
+    """Read the roles machines carry, those that every machine does included."""
+    wanted: list[str] = list(every)
+    carried: set[str] = set(every)
     for group, settings in schema.topology.items():
         for index, role in enumerate(settings.roles):
             at = ("topology", group, "roles", str(index))

@@ -13,6 +13,9 @@ from essaim.model.errors import InvalidError, UnknownError
 from essaim.model.spelling import meant
 from essaim.model.stacks import Image
 
+#: Bytes from which on a file is not read to tell whether it has changed.
+_LARGE = 1 << 20
+
 
 def image_names(tree: Tree) -> list[str]:
     """Name the images a stack here may use."""
@@ -35,13 +38,43 @@ def read_image(tree: Tree, name: str) -> Image | None:
         problems.add(path, f"an image holds no secrets, but this asks for {secret.name}", hint)
     problems.check()
     settings = {key: value for key, value in document.data.items() if key != "builder"}
-    text = json.dumps([builder, settings], sort_keys=True, separators=(",", ":"))
+    parts: list[object] = [builder, settings]
+    if isinstance(named := settings.get("path"), str) and named:
+        # Beside the folder `images` the description lies in: the lab, the stack or the library.
+        place = file.parent.parent / named
+        settings = {**settings, "path": str(place)}
+        if builder == "packer" and place.is_file():
+            place = place.parent  # a template reads the scripts beside it
+        if "sha256" not in settings:
+            parts.append(_fingerprint(place))
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
     return Image(
         name=name,
         builder=builder,
         digest=hashlib.sha256(text.encode()).hexdigest(),
         settings=settings,
     )
+
+
+def _fingerprint(place: Path) -> list[list[object]]:
+    """Tell when a file, or one in a folder, is another than it was: where it lies does not matter.
+
+    Disks are too large to be read whenever a stack is; their size and time must do, unless the
+    description says what their digest is.
+    """
+    files = sorted(filter(_counts, place.rglob("*"))) if place.is_dir() else [place]
+    return [[str(file.relative_to(place)), *_state(file)] for file in files if file.is_file()]
+
+
+def _counts(path: Path) -> bool:
+    return ".git" not in path.parts and path.name != "result"  # nix leaves a link of that name
+
+
+def _state(file: Path) -> list[object]:
+    facts = file.stat()
+    if facts.st_size > _LARGE:
+        return [facts.st_size, facts.st_mtime_ns]
+    return [hashlib.sha256(file.read_bytes()).hexdigest()]
 
 
 def find_image(name: str, lab: str) -> Image:

@@ -33,6 +33,14 @@ _WORDS = {
 }
 
 
+class HintedError(ValueError):
+    """What a schema finds wrong with a value, and what to write instead."""
+
+    def __init__(self, what: str, hint: str) -> None:
+        super().__init__(what)
+        self.hint = hint
+
+
 class Problems:
     """A growing list of problems with one subject: a composed stack, or one file."""
 
@@ -74,7 +82,9 @@ def _say(error: ErrorDetails, model: type[BaseModel], key: str) -> tuple[str, st
         last = str(error["loc"][-1])
         return f"unknown key {key}", meant(last, _fields(model, error["loc"]), kind="known keys")
     if kind == "value_error":
-        return f"{key} {context['error']}, not {_short(error['input'])}", ""
+        wrong = context["error"]
+        hint = wrong.hint if isinstance(wrong, HintedError) else ""
+        return f"{key} {wrong}, not {_short(error['input'])}", hint
     words = _WORDS.get(kind, error["msg"]).format(**context)
     return f"{key} {words}, not {_short(error['input'])}", ""
 

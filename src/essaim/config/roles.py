@@ -138,6 +138,9 @@ def _check_commands(schema: RoleSchema, problems: Problems) -> None:
     for key, provide in schema.provides.items():
         if (provide.value is None) == (provide.command is None):
             problems.add(("provides", key), f"provides.{key} has one of value and command")
+        if provide.random is not None and (provide.value is not None or provide.random[:1] != "/"):
+            what = f"provides.{key}.random is the absolute path of the file its command reads"
+            problems.add(("provides", key, "random"), what)
 
 
 def _check_templates(schema: RoleSchema, home: Path, problems: Problems) -> None:

@@ -7,6 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+#: Who applies the roles of a new machine: we, over SSH, or the machine itself.
+BOOTSTRAPS = ("ssh", "cloud-init")
+
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)?")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
 _AMOUNT = re.compile(r"([0-9]+)\s*([MGT])(?:i?B)?")
@@ -49,6 +52,12 @@ def _mode(value: Any) -> Any:
     if isinstance(value, str) and re.fullmatch(r"0?[0-7]{3,4}", value):
         return int(value, 8)
     raise ValueError('must be a file mode in quotes, such as "0644"')
+
+
+def _bootstrap(value: Any) -> Any:
+    if value not in BOOTSTRAPS:
+        raise ValueError(f"must be {' or '.join(BOOTSTRAPS)}")
+    return value
 
 
 def _flat(value: Any) -> Any:
@@ -124,6 +133,7 @@ class StackSchema(_Schema):
     vars: Annotated[
         dict[str, Annotated[dict[str, Any], BeforeValidator(_mapping)]], BeforeValidator(_mapping)
     ] = {}
+    bootstrap: Annotated[str, BeforeValidator(_bootstrap)] = BOOTSTRAPS[0]
 
 
 class RetrySchema(_Schema):
@@ -173,6 +183,7 @@ class ProvideSchema(_Schema):
     value: str | None = None
     command: str | None = None
     secret: bool = False
+    random: str | None = None
 
 
 class ReadySchema(_Schema):

@@ -34,6 +34,12 @@ def stack_from_json(data: Mapping[str, Any]) -> Stack:
     return stack
 
 
+def values_to_json(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return plain JSON values for what a stack was composed of; secrets stay references."""
+    data: dict[str, Any] = _encode(values)
+    return data
+
+
 def fingerprint(stack: Stack) -> str:
     """Return a digest of what is wanted; the same for the same stack written elsewhere."""
     data = stack_to_json(stack)
@@ -41,6 +47,8 @@ def fingerprint(stack: Stack) -> str:
         del data[key]
     for role in data["roles"].values():
         del role["path"]
+    for image in data["images"].values():
+        image["settings"].pop("path", None)  # what lies there is in the image's digest
     text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
 

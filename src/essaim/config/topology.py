@@ -13,7 +13,7 @@ from essaim.model.spelling import meant
 from essaim.model.stacks import Machine, Size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from essaim.config.problems import Problems
     from essaim.config.schema import GroupSchema
@@ -28,6 +28,7 @@ class Layout:
     groups: Mapping[str, GroupSchema]
     sizes: Mapping[str, Size]
     network: IPv4Network
+    every: Sequence[str] = ()  #: roles that every machine has, before its own
 
 
 def network_of(cidr: str, problems: Problems) -> IPv4Network | None:
@@ -120,7 +121,7 @@ def machines(layout: Layout, where: Mapping[str, range], problems: Problems) -> 
     taken: dict[int, str] = {}
     for name, group in layout.groups.items():
         image, size = group.image or layout.image, layout.sizes[name]
-        roles, after = tuple(group.roles), tuple(group.after)
+        roles, after = tuple(dict.fromkeys((*layout.every, *group.roles))), tuple(group.after)
         for index, offset in enumerate(where[name], start=1):
             machine = name if group.count is None else f"{name}-{index}"
             if (other := taken.setdefault(offset, machine)) is not machine:

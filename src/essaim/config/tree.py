@@ -41,6 +41,10 @@ class Tree:
             self._documents[file] = read(file)
         return self._documents[file]
 
+    def files(self) -> tuple[Path, ...]:
+        """Every file that was read: what the stack was composed from."""
+        return tuple(self._documents)
+
     def find(self, relative: str) -> Path | None:
         """Find a file in the stack's directory, the lab, or the library."""
         if not relative or ".." in Path(relative).parts:

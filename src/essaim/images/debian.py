@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from essaim.images.inside import as_root, environment
+from essaim.images.inside import as_root
+from essaim.images.programs import run
 from essaim.images.progress import Progress
 from essaim.images.sources import sources_for
 from essaim.model.errors import EssaimError, RejectedError, SetupError
@@ -97,38 +95,17 @@ def build(
     log: Path,
     lock: int,
     say: Callable[[str], None],
+    env: Mapping[str, str] | None = None,
 ) -> None:
     """Make the root file system in `target`, which must not exist.
 
     `lock` is inherited by the build, so that it stays held until the last of it has ended.
     """
     progress = Progress(say, len(wanted.commands))
-    tail: deque[str] = deque(maxlen=400)
-    with (
-        log.open("wb", buffering=0) as file,
-        subprocess.Popen(
-            as_root(*_command(wanted, target, archives)),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=environment(),
-            pass_fds=[lock],
-        ) as process,
-    ):
-        assert process.stdout is not None  # noqa: S101 - it is a pipe
-        try:
-            for raw in process.stdout:
-                with suppress(OSError):  # when the disk is full, apt will say so too
-                    file.write(raw)
-                line = raw.decode(errors="replace").rstrip()
-                tail.append(line)
-                progress.line(line)
-        except BaseException:
-            process.kill()
-            process.stdout.read()  # until the last of what it started has ended
-            raise
-    if process.returncode:
-        raise explain(name, wanted.suite, list(tail), log)
+    command = as_root(*_command(wanted, target, archives))
+    code, lines = run(command, log=log, lock=lock, heard=progress.line, env=env)
+    if code:
+        raise explain(name, wanted.suite, lines, log)
 
 
 def _command(wanted: Recipe, target: Path, archives: Path) -> Iterator[str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from essaim.model.errors import SetupError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 _SYSTEM = "/usr/local/sbin:/usr/sbin:/sbin"
@@ -44,11 +45,16 @@ def as_root(*command: str) -> list[str]:
     ]  # fmt: skip
 
 
-def check_tools() -> None:
-    """Raise SetupError when a program that every build needs is missing."""
-    needed = {"mmdebstrap": "mmdebstrap", "unshare": "util-linux", "setpriv": "util-linux"}
+def check_tools(**more: str) -> None:
+    """Raise SetupError when a program that builds need is missing; `more` is tool=package."""
+    needed = {"mmdebstrap": "mmdebstrap", "unshare": "util-linux", "setpriv": "util-linux", **more}
     if is_rootless():
         needed["newuidmap"] = "uidmap"
+    require(needed)
+
+
+def require(needed: Mapping[str, str]) -> None:
+    """Raise SetupError that says how to get the programs that are missing; tool -> package."""
     path = environment()["PATH"]
     missing = {package for tool, package in needed.items() if not shutil.which(tool, path=path)}
     if missing:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import enum
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from essaim.model.names import MachineName
 from essaim.model.stacks import Image, Machine, Network
@@ -38,10 +38,23 @@ class Seed:
     hostname: str
     host_key: str = field(repr=False)  #: private, OpenSSH format; its public half is pinned
     authorized_keys: tuple[str, ...]
+    #: Keys of cloud-config by which the machine configures itself; holds secrets.
+    user_data: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+class Form(enum.StrEnum):
+    """What a driver makes machines from."""
+
+    ROOTFS = "rootfs"  #: a folder that holds a root file system
+    DISK = "disk"  #: a bootable qcow2 file
 
 
 class Driver(Protocol):
     """Five idempotent verbs.  They return soon, raise only our errors, and are safe to repeat."""
+
+    @property
+    def form(self) -> Form:
+        """The form images must have here."""
 
     def observe(self, stack: str) -> Sequence[Observed]:
         """List the machines of a stack that exist.  Never changes anything."""
@@ -71,6 +84,96 @@ class Networks(Protocol):
 
     def network(self, stack: str) -> Network | None:
         """The network as it is now; None when there is none."""
+
+
+@runtime_checkable
+class Slow(Protocol):
+    """A driver whose machines take longer to boot than a sandbox does."""
+
+    def answers_within(self) -> float:
+        """Seconds from power-on after which a machine that has not answered counts as silent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """The state of a machine's disk at some moment."""
+
+    label: str
+    made_at: float  #: seconds since 1970
+    power: Power  #: of the machine when it was made
+
+
+@runtime_checkable
+class Snapshots(Protocol):
+    """A driver that can keep a machine's disk as it is and go back to it."""
+
+    def snapshots(self, name: MachineName) -> Sequence[Snapshot]:
+        """List them, oldest first."""
+
+    def snapshot(self, name: MachineName, label: str) -> None:
+        """Keep the disk as it is now.  RejectedError when there is one of that label."""
+
+    def restore(self, name: MachineName, label: str) -> None:
+        """Go back; the machine is off afterwards, and what came after the snapshot is lost."""
+
+    def drop_snapshot(self, name: MachineName, label: str) -> None:
+        """Forget a snapshot.  Nothing if it is gone."""
+
+
+@runtime_checkable
+class Consoles(Protocol):
+    """A driver whose machines have a serial console."""
+
+    def console(self, name: MachineName) -> socket.socket:
+        """Return a connected stream socket to the machine's serial console."""
+
+    def console_log(self, name: MachineName) -> str:
+        """What the machine has printed on its console since it was last started."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A machine of a site, whoever made it."""
+
+    id: str  #: what the site itself calls it for ever
+    name: str  #: what people call it there
+    power: Power
+    owner: str  #: the machine it is for us, as STACK/MACHINE; empty when it is not ours
+    detail: Mapping[str, str] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Inventory(Protocol):
+    """A driver that sees machines it did not make.  They are only looked at until adopted."""
+
+    def inventory(self) -> Sequence[Found]:
+        """List every machine of the site that this account may see."""
+
+    def adopt(self, id: str, machine: Machine, network: Network) -> None:  # noqa: A002 - Found's
+        """Take a stranger's machine under our care, leaving its disk and power as they are."""
+
+
+@runtime_checkable
+class Closes(Protocol):
+    """A driver that holds something open as long as it is used."""
+
+    def close(self) -> None:
+        """Let go of it; machines are left as they are."""
+
+
+class Reservations(Protocol):
+    """Numbers of a site, such as ports, of which each has one holder at most."""
+
+    def reserve(
+        self, site: str, kind: str, holder: str, candidates: Iterable[int], *, anew: bool = False
+    ) -> int:
+        """Give the holder's number, or the first candidate nobody holds.
+
+        With `anew`, the number it had is given up for another one.
+        """
+
+    def release(self, site: str, holder: str) -> None:
+        """Give up all the holder has there, of every kind.  Nothing if it has none."""
 
 
 @runtime_checkable

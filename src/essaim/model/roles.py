@@ -64,6 +64,9 @@ class Provide:
     value: str | None = None
     command: str | None = None
     secret: bool = False  #: may be used in files only, never in `env`; masked in logs
+    #: The file the command reads, when any random text will do: drawn beforehand, and put there,
+    #: for machines that configure themselves.
+    random: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,5 +72,6 @@ class Stack:
     images: Mapping[str, Image]
     roles: Mapping[str, Role]
     vars: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  #: role -> its variables
+    bootstrap: str = "ssh"  #: who applies the roles of a new machine: we (ssh), or it (cloud-init)
     source: str = ""  #: the stack file, as the user named it
     overrides: tuple[str, ...] = ()

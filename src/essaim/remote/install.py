@@ -22,9 +22,13 @@ if TYPE_CHECKING:
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+")
 _ACCOUNT = re.compile(r"[a-z_][a-z0-9_-]*\$?")
 
-# Installs what is missing among its arguments; silent when nothing is.
+# Installs what is missing among its arguments; silent when nothing is.  An image whose system has
+# no Debian packages lists what it provides instead of them.
 INSTALL_PACKAGES = r"""
 have=" $(dpkg-query -W -f='${db:Status-Status}:${Package} ' "$@" 2>/dev/null)"
+if [ -r /etc/essaim/provides ]; then
+  while read -r package; do have="$have installed:$package "; done </etc/essaim/provides
+fi
 missing=
 for package; do
   case $have in *" installed:$package "*) ;; *) missing="$missing $package" ;; esac
@@ -89,7 +93,7 @@ def archive(role: Role, facts: Facts) -> bytes:
     with tarfile.open(fileobj=body, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for number, file in enumerate(role.files):
             lines.append(_line(role, number, file))
-            _add(tar, str(number), _content(role, file, facts))
+            _add(tar, str(number), content(role, file, facts))
         _add(tar, "list", "".join(lines).encode())
     return body.getvalue()
 
@@ -104,7 +108,8 @@ def _line(role: Role, number: int, file: RoleFile) -> str:
     return f"{number}\t{file.mode:o}\t{file.owner}\t{file.group or '-'}\t{to}\n"
 
 
-def _content(role: Role, file: RoleFile, facts: Facts) -> bytes:
+def content(role: Role, file: RoleFile, facts: Facts) -> bytes:
+    """Give what a file of the role holds on that machine."""
     if file.template is not None:
         return render_file(role, file.template, facts).encode()
     if file.copy is not None:

@@ -34,7 +34,7 @@ class Keyring:
         """Give the private key this control plane logs in with; its public half is beside it."""
         path = self._root / "id_ed25519"
         public = path.with_name(path.name + ".pub")
-        text = _public(self._once(path, _new_key))
+        text = public_half(self._once(path, _new_key))
         if not public.exists():
             _replace(public, text.encode() + b"\n")
         return path
@@ -42,7 +42,7 @@ class Keyring:
     @functools.cache  # noqa: B019 - a keyring lives as long as its process
     def user_public_key(self) -> str:
         """Give the public half of the user key, as a line of `authorized_keys`."""
-        return _public(self._once(self.user_key(), _new_key))
+        return public_half(self._once(self.user_key(), _new_key))
 
     def gateway_key(self) -> Path:
         """Give the private key that all gateways of this control plane show."""
@@ -52,7 +52,7 @@ class Keyring:
 
     def gateway_public_key(self) -> str:
         """Give the public half of the gateways' key, as in `known_hosts`."""
-        return _public(self._once(self._root / "gateway", _new_key))
+        return public_half(self._once(self._root / "gateway", _new_key))
 
     def holds(self, name: str) -> Path | None:
         """Give the file of the `user` or the `gateway` key; None when it was not made yet."""
@@ -65,19 +65,38 @@ class Keyring:
         return self._root
 
     def host_key(self, name: MachineName) -> str:
-        """Give the private key a machine identifies itself with, as OpenSSH text."""
+        """Give the private key a machine identifies itself with, as OpenSSH text.
+
+        A key that was pinned for that name is believed no more.
+        """
+        self._pin_path(name).unlink(missing_ok=True)
         return self._once(self._host_path(name), _new_key).decode()
 
     def host_public_key(self, name: MachineName) -> str:
         """Give the key a machine must show when it is connected to: `ssh-ed25519 AAAA…`."""
-        return _public(self._once(self._host_path(name), _new_key))
+        with contextlib.suppress(FileNotFoundError):
+            return self._pin_path(name).read_text(encoding="ascii").strip()
+        return public_half(self._once(self._host_path(name), _new_key))
+
+    def pin(self, name: MachineName, public: str) -> None:
+        """Believe this key of a machine that has an identity of its own: one that was adopted."""
+        path = self._pin_path(name)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._root.chmod(0o700)
+        _replace(path, f"{public}\n".encode("ascii"))
 
     def digest_key(self) -> bytes:
         """Give a secret for keyed digests, so that a digest of a secret says nothing about it."""
         return self._once(self._root / "digest.key", lambda: secrets.token_bytes(32))
 
+    def drawn(self, stack: str, name: str) -> str:
+        """Give the random text of that name: 64 bytes in hexadecimal, the same until forgotten."""
+        file = hashlib.blake2b(name.encode(), digest_size=8).hexdigest()
+        path = self._stack_path(stack) / f".drawn-{file}"
+        return self._once(path, lambda: secrets.token_hex(64).encode()).decode()
+
     def forget(self, stack: str) -> None:
-        """Remove the keys of a stack's machines.  Nothing if there are none."""
+        """Remove the keys of a stack's machines, and what was drawn for it."""
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(self._stack_path(stack))
 
@@ -99,6 +118,9 @@ class Keyring:
         if not NAME.fullmatch(name.machine):
             raise ValueError(name.machine)
         return self._stack_path(name.stack) / name.machine
+
+    def _pin_path(self, name: MachineName) -> Path:
+        return self._host_path(name).with_suffix(".pub")  # no name holds a dot
 
     def _stack_path(self, stack: str) -> Path:
         # A name becomes a path here, so nothing but a name may pass.
@@ -161,7 +183,8 @@ def _new_key() -> bytes:
     )
 
 
-def _public(private: bytes) -> str:
+def public_half(private: bytes) -> str:
+    """Give the public half of a private ed25519 key, as a line of `authorized_keys`."""
     from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - heavy
 
     key: Ed25519PrivateKey = serialization.load_ssh_private_key(private, None)  # type: ignore[assignment]  # this file holds what _new_key made

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 #: Seconds each stage may take.
 TCP_WITHIN = 10.0
-LOGIN_WITHIN = 30.0
+#: Seconds a driver that dials by itself may look for a machine that is slow to speak.
+DIAL_WITHIN = 60.0
+LOGIN_WITHIN = 60.0
 
 #: The usual first choice, a post-quantum exchange, costs ten times the processor time for each
 #: machine.
@@ -137,7 +139,7 @@ async def _open(target: Target, executor: Executor) -> socket.socket:
     )
     work = asyncio.get_running_loop().run_in_executor(executor, dial)
     try:
-        async with asyncio.timeout(TCP_WITHIN + 1):
+        async with asyncio.timeout(DIAL_WITHIN if target.dial else TCP_WITHIN + 1):
             sock = await asyncio.shield(work)
     except TimeoutError as exc:
         work.add_done_callback(_close_late)

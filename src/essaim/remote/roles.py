@@ -31,6 +31,7 @@ __all__ = [
     "provided",
     "put",
     "run_steps",
+    "step_env",
 ]
 
 #: Seconds the parts of a role have that its author does not limit.
@@ -106,7 +107,7 @@ def run_steps(  # noqa: PLR0917 - the same five as its neighbours, and whom to t
     """
     shell = _Shell(remote, target, Log(record, str(target.name), facts.secrets()))
     for step in role.run:
-        env = _env(role, step, facts)
+        env = step_env(role, step, facts)
         attempts = step.retry.times + 1
         for attempt in range(1, attempts + 1):
             note(step.name if attempt == 1 else f"{step.name}, attempt {attempt} of {attempts}")
@@ -180,7 +181,7 @@ def leave(
     shell = _Shell(remote, target_on, Log(record, str(target_on.name), facts.secrets()))
     for step in role.leave if steps is None else steps:
         name = f"{role.name}/{step.name} for {facts.machine.name}: {step.do}"
-        result = shell.run(name, step.do, env=_env(role, step, facts), within=step.within)
+        result = shell.run(name, step.do, env=step_env(role, step, facts), within=step.within)
         if result.exit_code:
             raise RejectedError(
                 f"{facts.machine.name}: role {role.name}: {step.name} on {target_on.name} "
@@ -242,7 +243,8 @@ def needs_digest(needs: Mapping[str, Given], key: bytes) -> str:
     return digest.hexdigest()
 
 
-def _env(role: Role, step: RoleStep | Leave, facts: Facts) -> dict[str, str]:
+def step_env(role: Role, step: RoleStep | Leave, facts: Facts) -> dict[str, str]:
+    """Fill the templates of a step's environment; secrets are as good as not there."""
     return {
         name: render_text(role, text, facts, where=f"{step.name}: env {name}", secrets=False)
         for name, text in step.env.items()

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 STAMPS = "/var/lib/essaim"
 #: First line of output: what became of the step.
-SKIPPED, RAN = "skip", "run"
+SKIPPED, RAN, DUE = "skip", "run", "due"
 
 # A stamp's first line is the digest of the step itself, its second that of the files it watches,
 # both as they were when it last succeeded.  A stamp that is missing differs from everything.
 # The role's scripts are evaluated in subshells: as arguments they would be legible in the process
 # list, where their own `pgrep -f` finds them.
-_RUN_STEP = r"""
+_IS_DUE = r"""
 _stamp=$1 _own=$2 _kind=$3 _unless=$4 _do=$5
 shift 5
 _watched() {
@@ -41,6 +41,8 @@ case $_kind in
 esac
 case $_kind in watch | both) [ "$_files" = "$_old_files" ] || _due=1 ;; esac
 [ $_due = 1 ] || { echo skip; exit 0; }
+"""
+_RUN = r"""
 echo run
 (set --; eval "$_do") 2>&1
 _code=$?
@@ -53,6 +55,15 @@ mkdir -p "${_stamp%/*}" && printf '%s\n%s\n' "$_own" "$_files" >"$_stamp.new" &&
 
 def step_script(role: Role, step: RoleStep, env: Mapping[str, str]) -> str:
     """Give the script that runs a step if it is due."""
+    return _with_words(role, step, env) + _IS_DUE + _RUN
+
+
+def due_script(role: Role, step: RoleStep, env: Mapping[str, str]) -> str:
+    """Give the script that says whether a step is due, and changes nothing."""
+    return f"{_with_words(role, step, env)}{_IS_DUE}echo {DUE}\n"
+
+
+def _with_words(role: Role, step: RoleStep, env: Mapping[str, str]) -> str:
     body = json.dumps([step.do, sorted(env.items())]).encode()
     words = [
         f"{STAMPS}/{_file_name(role.name)}/{_file_name(step.name)}",
@@ -62,7 +73,7 @@ def step_script(role: Role, step: RoleStep, env: Mapping[str, str]) -> str:
         step.do,
         *step.watch,
     ]
-    return f"set -- {shlex.join(words)}\n{_RUN_STEP}"
+    return f"set -- {shlex.join(words)}\n"
 
 
 def _kind(step: RoleStep) -> str:

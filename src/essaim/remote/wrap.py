@@ -27,8 +27,8 @@ GRACE = 5
 # process group are daemons.  The command itself is not put in the background, for then the shell
 # would make it and every daemon it starts ignore SIGINT.  The watcher cannot hit a stranger: it
 # belongs to the process group `$$`, so that number is not given out anew.
-# `timeout` is for the case that the network is lost and sshd does not notice.  It makes a group of
-# `$$` where there is none yet, as under sudo, and kills what does not care for SIGTERM.
+# `timeout` is for the case that the network is lost and sshd does not notice, and kills what does
+# not care for SIGTERM.
 _LIFE_LINE = (
     "exec 3<&0 </dev/null; "
     "(read -r x <&3; kill -0 $$ && { kill -TERM -$$ || kill $$; }) >/dev/null 2>&1 & "
@@ -37,7 +37,9 @@ _LIFE_LINE = (
 # The script travels in base64 and is handed on in a variable that it does not see: were it legible
 # in the process list, a script with `pgrep -f NAME` would always find itself.
 _DECODE = 'essaim=$(printf %s "$3" | base64 -d) || exit; export essaim; '
-_START = """exec timeout -k "$1" "$2" sh -c 'eval "unset essaim
+# Where `$$` leads no process group, as under sudo or dropbear, it becomes the first of its own.
+_START = """essaim_own=; kill -0 -$$ 2>/dev/null || essaim_own=setsid
+exec $essaim_own timeout -k "$1" "$2" sh -c 'eval "unset essaim
 $essaim"'"""
 
 
@@ -50,7 +52,7 @@ def far_line(
     stdin: bool,
 ) -> str:
     """Give the line sshd hands to the login shell; with `stdin` the command reads the channel."""
-    script = base64.b64encode(_script(command, env).encode()).decode()
+    script = base64.b64encode(far_script(command, env).encode()).decode()
     program = _DECODE + ("" if stdin else _LIFE_LINE) + _START
     limit = math.ceil(within) + GRACE
     line = shlex.join([*become, "sh", "-c", program, "essaim", str(GRACE), str(limit), script])
@@ -62,7 +64,8 @@ def far_line(
     return f"exec {line}"
 
 
-def _script(command: Sequence[str] | str, env: Mapping[str, str]) -> str:
+def far_script(command: Sequence[str] | str, env: Mapping[str, str]) -> str:
+    """Give a command as a script of its own that has these variables."""
     if not command:
         raise RejectedError("there is no command to run")
     # A program is started by `exec`, so that it is never a builtin or a function of the shell.

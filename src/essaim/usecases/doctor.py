@@ -1,4 +1,4 @@
-"""Examine the computer Essaim runs on."""
+"""Examine the computer Essaim runs on, or a site that machines come from."""
 
 from __future__ import annotations
 
@@ -27,19 +27,53 @@ class Check:
     name: str
     ok: bool
     text: str
+    warn: bool = False  #: it works, but not as well as it could: `text` says how to better it
+
+
+class Seen(Protocol):
+    """One thing a driver looked at: a `Check`, or a tuple that begins as one."""
+
+    @property
+    def name(self) -> str:
+        """What was looked at."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether machines can be made in spite of it."""
+
+    @property
+    def text(self) -> str:
+        """What was found, and what to do."""
 
 
 @runtime_checkable
 class Examines(Protocol):
-    """A driver that can say what it finds on this computer."""
+    """A driver that can say what it finds where its machines come from."""
 
-    def doctor(self) -> Sequence[tuple[str, bool, str]]:
-        """(what, whether it is fine, in words with what to do)."""
+    def doctor(self) -> Sequence[Seen]:
+        """List what was looked at; one may also have `warn`."""
 
 
 def examine(services: Services) -> list[Check]:
     """Look at everything a first `up` will need."""
     return list(_checks(services))
+
+
+def examine_site(services: Services, name: str, lab: str) -> list[Check]:
+    """Look at what this account may and may not do at a site of a lab.
+
+    UnknownError when the lab has no such site.
+    """
+    from essaim.config.sites import find_site  # noqa: PLC0415 - Hydra takes a second to import
+
+    site = find_site(name, lab)
+    try:
+        found = list(_driver(services, site))
+    except EssaimError as error:
+        # Settings so wrong, or so much missing here, that nothing can even be looked at.
+        return [Check("site", ok=False, text=_words(error))]
+    said = Check("site", ok=True, text=f"{name} is made of {site.driver} machines")
+    return [said, *found]
 
 
 def _checks(services: Services) -> Iterator[Check]:
@@ -49,17 +83,21 @@ def _checks(services: Services) -> Iterator[Check]:
         yield Check(tool, ok=bool(path), text=path or f"sudo apt-get install {package}")
     yield _database(services)
     yield _disk(services)
-    driver = services.driver(Site(name="local", driver="sandbox"))
-    if isinstance(driver, Examines):
-        for name, ok, text in driver.doctor():
-            yield Check(name, ok=ok, text=text)
+    yield from _driver(services, Site(name="local", driver="sandbox"))
+
+
+def _driver(services: Services, site: Site) -> Iterator[Check]:
+    driver = services.driver(site)
+    for seen in driver.doctor() if isinstance(driver, Examines) else ():
+        warn = bool(getattr(seen, "warn", False))
+        yield Check(seen.name, ok=seen.ok, text=seen.text, warn=warn)
 
 
 def _database(services: Services) -> Check:
     try:
         stacks = services.stacks.list_stacks()
     except EssaimError as error:
-        return Check("database", ok=False, text=f"{error.what} {error.hint}")
+        return Check("database", ok=False, text=_words(error))
     return Check("database", ok=True, text=f"answers; {len(stacks)} stacks")
 
 
@@ -70,3 +108,7 @@ def _disk(services: Services) -> Check:
     free = shutil.disk_usage(place).free
     text = f"{free / 2**30:.1f} GiB free at {place}"
     return Check("disk", ok=free >= FREE_DISK, text=text)
+
+
+def _words(error: EssaimError) -> str:
+    return f"{error.what}; {error.hint}" if error.hint else error.what

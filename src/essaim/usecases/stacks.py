@@ -72,7 +72,9 @@ def look(services: Services, stack: Stack) -> World:
     network = driver.network(stack.name) if isinstance(driver, Networks) else stack.network
     return World(
         network=network.cidr if network else None,
-        images=frozenset(i.digest for i in stack.images.values() if services.images.ready(i)),
+        images=frozenset(
+            i.digest for i in stack.images.values() if services.images.ready(i, driver.form)
+        ),
         machines={str(seen.name): seen for seen in driver.observe(stack.name)},
         applied=services.stacks.applied(stack.name),
     )

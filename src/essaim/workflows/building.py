@@ -9,7 +9,8 @@ from essaim.workflows.tools import tools, work
 def build(context: Context) -> None:
     """Build the image unless the cache has it; two builds of one image make one."""
     name = context.run.input["change"].removeprefix("image-")
-    tools(context).images.build(work(context).stack.images[name], context.note)
+    its, stack = tools(context), work(context).stack
+    its.images.build(stack.images[name], context.note, its.driver(stack.site).form)
 
 
 def pass_through(_context: Context) -> None:

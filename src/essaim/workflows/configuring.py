@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from essaim.config.secrets import SecretRef, resolve_secret
 from essaim.engine.workflow import Backoff, Context, OnFailure, Step, Workflow
 from essaim.model.errors import RejectedError
-from essaim.model.plans import Applied
+from essaim.model.plans import Action, Applied
 from essaim.model.roles import Role
 from essaim.model.runs import Again, CommandLog
-from essaim.model.stacks import Machine
+from essaim.model.stacks import Machine, Stack
 from essaim.remote import roles
 from essaim.remote.roles import Facts, Given, Record
-from essaim.remote.ssh import Target
+from essaim.remote.ssh import Remote, Target
+from essaim.workflows import settling
 from essaim.workflows.tools import machine, tools, work
 
 #: Seconds a role may keep a thread until it is ready.  Most are ready much sooner, and a pause
@@ -23,11 +25,15 @@ from essaim.workflows.tools import machine, tools, work
 LOOK = 5.0
 
 
-def put(context: Context) -> dict[str, Any]:
+def put(context: Context) -> dict[str, Any] | Again:
     """Install the packages that are missing and write the files that differ."""
     role = _role(context)
+    if busy := settling.catch_up(context, machine(context)):
+        return busy
     if role.ansible:
         return {}
+    if settling.autonomous(work(context)) and (own := _by_itself(context, role)):
+        return own
     context.note("files")
     given = facts(context, machine(context), role)
     changed = roles.put(tools(context).remote, _target(context), role, given, recorder(context))
@@ -37,6 +43,8 @@ def put(context: Context) -> dict[str, Any]:
 def run(context: Context) -> None:
     """Run the role's commands that are due, or its playbook."""
     role = _role(context)
+    if context.outputs.get("put", {}).get("by itself"):
+        return
     its, given = tools(context), facts(context, machine(context), role)
     if role.ansible:
         from essaim.remote import ansible  # noqa: PLC0415 - few roles are playbooks
@@ -60,9 +68,10 @@ def ready(context: Context) -> Again | None:
         return None
     context.note("waiting until ready")
     given, target = facts(context, machine(context), role), _target(context)
-    until = time.monotonic() + LOOK
+    look = LOOK * _patience(context)
+    until = time.monotonic() + look
     while missing := roles.probe(
-        tools(context).remote, target, role, given, recorder(context), within=LOOK
+        tools(context).remote, target, role, given, recorder(context), within=look
     ):
         if time.monotonic() > until or context.elapsed > role.ready.within:
             break
@@ -107,18 +116,24 @@ CONFIGURE = Workflow(
 def facts(context: Context, of: Machine, role: Role) -> Facts:
     """Everything the role's templates may read, with secrets resolved and needs read live."""
     at = work(context)
+    needs = {name: _need(context, name, provider) for name, provider in role.needs.items()}
+    return facts_of(at.stack, at.lab, of, role, needs)
+
+
+def facts_of(stack: Stack, lab: Path, of: Machine, role: Role, needs: Mapping[str, Given]) -> Facts:
+    """Everything the role's templates may read, with secrets resolved and needs as given."""
     hidden: list[str] = []
-    variables = {**role.vars, **at.stack.vars.get(role.name, {})}
+    variables = {**role.vars, **stack.vars.get(role.name, {})}
     return Facts(
-        stack=at.stack.name,
-        network=at.stack.network.cidr,
+        stack=stack.name,
+        network=stack.network.cidr,
         machine=of,
         members={
-            key: [m for m in at.stack.machines if carried in m.roles]
+            key: [m for m in stack.machines if carried in m.roles]
             for key, carried in role.members.items()
         },
-        vars={key: _resolved(value, at.lab, hidden) for key, value in variables.items()},
-        needs={name: _need(context, name, provider) for name, provider in role.needs.items()},
+        vars={key: _resolved(value, lab, hidden) for key, value in variables.items()},
+        needs=needs,
         hidden=tuple(hidden),
     )
 
@@ -142,18 +157,36 @@ def recorder(context: Context) -> Record:
 def _need(context: Context, name: str, provider: str) -> Given:
     """Read a value from the machine that provides it, once for each apply."""
     its, at = tools(context), work(context)
-    carrier = at.carrier(provider)
-    if carrier is None:
-        raise RejectedError(f"nobody in {at.stack.name} carries the role {provider}")
-    role = at.stack.roles[provider]
 
     def read() -> Given:
-        target = its.target(at.stack.site, carrier)
-        templated = role.provides[name].value is not None
-        own = facts(context, carrier, role) if templated else None
-        return roles.provided(its.remote, target, role, name, own)
+        return read_need(
+            at.stack,
+            name,
+            provider,
+            remote=its.remote,
+            target=lambda of: its.target(at.stack.site, of),
+            own=lambda of, role: facts(context, of, role),
+        )
 
     return its.given((context.run.parent, provider, name), read)
+
+
+def read_need(
+    stack: Stack,
+    name: str,
+    provider: str,
+    *,
+    remote: Remote,
+    target: Callable[[Machine], Target],
+    own: Callable[[Machine, Role], Facts],
+) -> Given:
+    """Read a value from the first machine that carries the role which provides it."""
+    carrier = next((m for m in stack.machines if provider in m.roles), None)
+    if carrier is None:
+        raise RejectedError(f"nobody in {stack.name} carries the role {provider}")
+    role = stack.roles[provider]
+    filled = own(carrier, role) if role.provides[name].value is not None else None
+    return roles.provided(remote, target(carrier), role, name, filled)
 
 
 def _resolved(value: Any, lab: Path, hidden: list[str]) -> Any:
@@ -169,8 +202,32 @@ def _resolved(value: Any, lab: Path, hidden: list[str]) -> Any:
     return value
 
 
+def _by_itself(context: Context, role: Role) -> dict[str, Any] | Again | None:
+    """Leave a role to a machine that has just been given it; otherwise take it from the machine."""
+    at, target, digest = work(context), _target(context), context.run.input["digest"]
+    new = any(
+        change.key == context.run.input["change"] and change.action is Action.ADD
+        for change in at.plan.changes
+    )
+    busy = settling.settle(context, machine(context), strict=False)
+    if busy:
+        return busy
+    own = settling.applied_by_itself(context, target, role.name, digest)
+    if own and new:
+        return {"by itself": True}
+    if not own:
+        settling.leave_to_us(context, target, role.name)
+    return None
+
+
 def _role(context: Context) -> Role:
-    return work(context).stack.roles[context.run.input["role"]]
+    role = work(context).stack.roles[context.run.input["role"]]
+    times = _patience(context)
+    return role if times == 1 else settling.unhurried(role, times)
+
+
+def _patience(context: Context) -> float:
+    return settling.patience(tools(context).driver(work(context).stack.site))
 
 
 def _target(context: Context) -> Target:

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
+
 from essaim.config.serial import machine_to_json
 from essaim.engine.workflow import Backoff, Context, OnFailure, Step, Workflow
-from essaim.model.machines import Seed
+from essaim.model.errors import EssaimError, TransientError
+from essaim.model.machines import Consoles, Driver, Seed, Slow
+from essaim.model.names import MachineName
+from essaim.model.runs import Again
+from essaim.workflows.configuring import recorder
+from essaim.workflows.seeding import user_data
+from essaim.workflows.settling import settle
 from essaim.workflows.tools import machine, site_slot, tools, work
 
-#: Seconds a machine may take from power-on to its first answer before it counts as silent.
+#: Seconds a machine may take from power-on to its first answer before it counts as silent, where
+#: its driver does not say.
 ANSWER_WITHIN = 20.0
+#: Lines of a silent machine's console that are kept.
+LAST_LINES = 60
 
 
 def create(context: Context) -> None:
@@ -19,6 +31,7 @@ def create(context: Context) -> None:
         hostname=wanted.name.machine,
         host_key=its.keyring.host_key(wanted.name),
         authorized_keys=(its.keyring.user_public_key(),),
+        user_data=user_data(context, wanted),
     )
     # Recorded first: should we die now, `down` and `status` already know of it.
     its.stacks.put_machine(str(wanted.name), at.stack.name, machine_to_json(wanted))
@@ -54,11 +67,43 @@ def stop(context: Context) -> None:
     tools(context).driver(work(context).stack.site).stop(machine(context).name)
 
 
-def reach(context: Context) -> None:
-    """Wait until it answers: port, banner, authenticated command."""
+def reach(context: Context) -> Again | None:
+    """Wait until it answers (port, banner, authenticated command) and has prepared itself."""
     its, at = tools(context), work(context)
+    wanted, driver = machine(context), its.driver(at.stack.site)
     context.note("waiting for SSH")
-    its.remote.reach(its.target(at.stack.site, machine(context)), within=ANSWER_WITHIN)
+    try:
+        its.remote.reach(its.target(at.stack.site, wanted), within=_patience(context, driver))
+    except TransientError as error:
+        if not isinstance(driver, Consoles):
+            raise
+        _keep_console(context, driver, wanted.name)
+        look = f"see why: essaim console --log {wanted.name}"
+        raise TransientError(error.what, hint=look) from error
+    # A machine that boots like a computer answers before it has done all it does at a first boot.
+    return settle(context, wanted) if isinstance(driver, Slow) else None
+
+
+def _patience(context: Context, driver: Driver) -> float:
+    if not isinstance(driver, Slow):
+        return ANSWER_WITHIN
+    # One budget for all tries: whoever was silent for minutes gets no more of them.  Some are left
+    # for a machine that has answered, and is busy with its first boot since.
+    return max(3 * ANSWER_WITHIN, driver.answers_within() - context.elapsed)
+
+
+def _keep_console(context: Context, driver: Consoles, name: MachineName) -> None:
+    """Put the last a silent machine said into the log of the run."""
+    with suppress(EssaimError):  # what is wrong with the machine is worth more than what is here
+        lines = driver.console_log(name).splitlines()[-LAST_LINES:]
+        recorder(context)(
+            machine=str(name),
+            command="console",
+            exit_code=1,
+            output="".join(f"{line}\n" for line in lines),
+            started_at=time.time() - context.elapsed,
+            seconds=context.elapsed,
+        )
 
 
 _CREATE = Step(name="create", do=create, undo=destroy, slot=site_slot("create"))

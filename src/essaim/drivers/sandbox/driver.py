@@ -18,7 +18,7 @@ from essaim.drivers.sandbox.client import GoneError
 from essaim.drivers.sandbox.doctor import Check, doctor
 from essaim.drivers.sandbox.files import Definition, Layout, read, write
 from essaim.model.errors import RejectedError, SetupError, TransientError, UnknownError
-from essaim.model.machines import Observed, Power, Seed
+from essaim.model.machines import Form, Observed, Power, Seed
 from essaim.model.names import NAME, MachineName
 from essaim.model.stacks import Image, Machine, Network
 
@@ -36,6 +36,7 @@ class Sandbox:
     """
 
     def __init__(self, root: Path, rootfs: Callable[[Image], Path]) -> None:
+        self.form = Form.ROOTFS
         self._root = root.absolute()
         self._rootfs = rootfs
 

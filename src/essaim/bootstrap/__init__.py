@@ -5,11 +5,14 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import threading
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from essaim.model.errors import SetupError, TransientError, UnknownError
+from essaim.bootstrap.drivers import make_driver
+from essaim.model.errors import SetupError
+from essaim.model.machines import Closes
 from essaim.model.spelling import meant
 
 if TYPE_CHECKING:
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
     from essaim.images.cache import Images
     from essaim.model.machines import Driver
     from essaim.model.runs import Event
-    from essaim.model.stacks import Image, Site
+    from essaim.model.stacks import Site
     from essaim.plan.health import Policy
     from essaim.remote.keyring import Keyring
     from essaim.remote.ssh import Remote
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from essaim.store.leases import Leases
     from essaim.store.logs import CommandLogs
     from essaim.store.people import People
+    from essaim.store.reservations import Reservations
     from essaim.store.settings import Settings
     from essaim.store.stacks import Stacks
     from essaim.store.tries import Tries
@@ -112,7 +116,8 @@ class App:
         self.own_only = True
         #: Whoever wants to see what runs do; called from worker threads.
         self.watch: Callable[[Event], None] = lambda _event: None
-        self._sites: dict[str, Site] = {}
+        self._drivers: dict[str, tuple[Site, Driver]] = {}
+        self._making = threading.Lock()
 
     @functools.cached_property
     def database(self) -> Database:
@@ -213,6 +218,13 @@ class App:
         return Settings(self.database)
 
     @functools.cached_property
+    def reservations(self) -> Reservations:
+        """Numbers of sites that one machine at most may have."""
+        from essaim.store.reservations import Reservations
+
+        return Reservations(self.database)
+
+    @functools.cached_property
     def tries(self) -> Tries:
         """Who tried how often, at all processes together."""
         from essaim.store.tries import Tries
@@ -250,31 +262,19 @@ class App:
         return Remote(self.keyring)
 
     def driver(self, site: Site) -> Driver:
-        """The driver of a site, one for each."""
-        self._sites[site.name] = site
-        return self._driver(site.driver)
-
-    @functools.cache  # noqa: B019 - an App lives as long as its process
-    def _driver(self, kind: str) -> Driver:
-        if kind != "sandbox":
-            raise UnknownError(
-                f"no driver called {kind}", hint=meant(kind, ["sandbox"], kind="there are")
-            )
-        from essaim.drivers.sandbox.driver import Sandbox
-
-        return Sandbox(self.home / "sandbox", self._rootfs)
-
-    def _rootfs(self, image: Image) -> Path:
-        """Where an image lies; the plan has seen to it that it was built."""
-        path = self.images.ready(image)
-        if path is None:
-            raise TransientError(f"image {image.name} is not in the cache any more")
-        return path
+        """The driver of a site, one for each as long as its settings stay the same."""
+        known = self._drivers.get(site.name)
+        if known is None or known[0] != site:
+            with self._making:
+                known = self._drivers.get(site.name)
+                if known is None or known[0] != site:
+                    known = self._drivers[site.name] = (site, make_driver(self, site))
+        return known[1]
 
     def slots(self, name: str) -> int:
         """How many may hold a slot such as `start:local` at once."""
         kind, _, site = name.partition(":")
-        own = self._sites[site].slots if site in self._sites else {}
+        own = self._drivers[site][0].slots if site in self._drivers else {}
         return own.get(kind, SLOTS.get(kind, 1))
 
     @functools.cached_property
@@ -375,5 +375,8 @@ class App:
             self.engine.close()  # else the courier's threads have it, and close it
         if "remote" in made:
             self.remote.close()
+        for _site, driver in self._drivers.values():
+            if isinstance(driver, Closes):
+                driver.close()
         if "database" in made:
             self.database.close()

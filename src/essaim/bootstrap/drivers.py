@@ -1,0 +1,49 @@
+"""Makes the driver of a site."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+from essaim.model.errors import TransientError, UnknownError
+from essaim.model.machines import Form
+from essaim.model.spelling import meant
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from essaim.bootstrap import App
+    from essaim.images.cache import Images
+    from essaim.model.machines import Driver
+    from essaim.model.stacks import Image, Site
+
+DRIVERS = ("libvirt", "sandbox")
+
+
+def make_driver(app: App, site: Site) -> Driver:
+    """Make the driver a site asks for."""
+    if site.driver == "sandbox":
+        from essaim.drivers.sandbox.driver import Sandbox
+
+        return Sandbox(app.home / "sandbox", functools.partial(_image, app.images, Form.ROOTFS))
+    if site.driver == "libvirt":
+        from essaim.drivers.libvirt.driver import Libvirt
+
+        return Libvirt(
+            site,
+            functools.partial(_image, app.images, Form.DISK),
+            reservations=app.reservations,
+            plane=app.settings.secret("plane").hex()[:12],
+            state=app.home / "libvirt" / site.name,
+        )
+    raise UnknownError(
+        f"no driver called {site.driver}", hint=meant(site.driver, DRIVERS, kind="there are")
+    )
+
+
+def _image(images: Images, form: Form, image: Image) -> Path:
+    """Where an image lies; the plan has seen to it that it was built."""
+    path = images.ready(image, form)
+    if path is None:
+        raise TransientError(f"image {image.name} is not in the cache any more")
+    return path

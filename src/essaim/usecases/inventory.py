@@ -1,0 +1,105 @@
+"""Every machine of a site, and how one that somebody else made comes under our care."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from essaim.config.serial import machine_to_json
+from essaim.model.errors import RejectedError, UnknownError
+from essaim.model.machines import Inventory
+from essaim.model.names import MachineName
+from essaim.model.spelling import meant
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from essaim.model.machines import Found
+    from essaim.model.stacks import Machine, Site, Stack
+    from essaim.usecases.services import Services
+
+HOST_KEY = re.compile(r"(?:ssh|ecdsa)-[a-z0-9-]+ [A-Za-z0-9+/]+=*")
+
+
+def list_all(services: Services, site: str, lab: str) -> Sequence[Found]:
+    """List every machine of a site that our account there may see.  Changes nothing."""
+    return _driver(services, _site(site, lab)).inventory()
+
+
+def find(services: Services, site: str, lab: str, which: str) -> Found:
+    """Find a machine of a site by its id, the beginning of it, or its name."""
+    found = list_all(services, site, lab)
+    exact = [one for one in found if which in (one.id, one.name)]
+    alike = exact or [one for one in found if len(which) > 3 and one.id.startswith(which)]  # noqa: PLR2004 - less would be chance
+    if len(alike) == 1:
+        return alike[0]
+    if alike:
+        names = ", ".join(f"{one.id} ({one.name})" for one in alike)
+        raise UnknownError(f"{which} names {len(alike)} machines of {site}", hint=names)
+    known = [word for one in found for word in (one.id, one.name)]
+    hint = meant(which, known) or f"essaim inventory --site {site} lists them"
+    raise UnknownError(f"site {site} has no machine {which}", hint=hint)
+
+
+def adopt(
+    services: Services, stack: Stack, name: MachineName, which: Found, host_key: str
+) -> Machine:
+    """Take a machine of a stack's site under our care, as the one the stack calls `name`.
+
+    `host_key` is the only key that is believed there: `ssh-ed25519 AAAA…`.
+
+    It counts as made from the image the stack says, so that the next `up` configures it and does
+    not make it anew.  Its disk, its power and its definition stay as they are.
+    """
+    if not HOST_KEY.fullmatch(host_key):
+        raise RejectedError(
+            "the machine's host key is wanted, such as ssh-ed25519 AAAA…",
+            hint="ask it itself: cat /etc/ssh/ssh_host_ed25519_key.pub",
+        )
+    machine = next((one for one in stack.machines if one.name == name), None)
+    if machine is None:
+        names = [str(one.name) for one in stack.machines]
+        raise UnknownError(
+            f"the stack describes no machine {name}", hint=meant(str(name), names, kind="it has")
+        )
+    there = {one.name for one in services.driver(stack.site).observe(stack.name)}
+    if name in there and which.owner != str(name):
+        raise RejectedError(
+            f"{name} is there already", hint="remove it first, or adopt it under another name"
+        )
+    counts_as = replace(machine, image=stack.images[machine.image].digest)
+    _driver(services, stack.site).adopt(which.id, counts_as, stack.network)
+    services.keyring.pin(name, host_key)
+    services.stacks.put_machine(str(name), stack.name, machine_to_json(machine))
+    return machine
+
+
+def give_back(services: Services, site: str, lab: str, which: Found) -> MachineName:
+    """Let go of an adopted machine, which stays there as it is."""
+    if not which.owner or which.detail.get("note") != "adopted":
+        raise RejectedError(
+            f"{which.name} was not adopted",
+            hint="essaim down removes what Essaim made; strangers' machines are never touched",
+        )
+    name = MachineName.parse(which.owner)
+    services.remote.drop(name)
+    services.driver(_site(site, lab)).destroy(name)
+    services.stacks.forget_machine(str(name))
+    return name
+
+
+def _site(name: str, lab: str) -> Site:
+    from essaim.config.sites import find_site  # noqa: PLC0415 - Hydra takes a second to import
+
+    return find_site(name, lab)
+
+
+def _driver(services: Services, site: Site) -> Inventory:
+    driver = services.driver(site)
+    if not isinstance(driver, Inventory):
+        raise RejectedError(
+            f"site {site.name}: {site.driver} knows no machines but its own",
+            hint="essaim status lists those",
+        )
+    return driver

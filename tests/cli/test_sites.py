@@ -1,0 +1,196 @@
+"""`doctor --site`, `inventory`, `adopt`, `snapshot` and `console`: their words and exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from essaim.bootstrap import App
+from essaim.cli import main
+from essaim.config.compose import compose
+from essaim.config.serial import stack_to_json
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A control plane that knows a stack of sandbox machines, none of them made."""
+    home = tmp_path_factory.mktemp("home")
+    (home / "stack.yaml").write_text("name: lab\nimage: base\ntopology: {one: {count: 1}}\n")
+    (home / "site").mkdir()
+    (home / "site" / "rhodey.yaml").write_text("driver: libvirt\nuri: qemu+ssh://a@b/session\n")
+    composed = compose(str(home))
+    app = App({"ESSAIM_HOME": str(home / "state")})
+    app.stacks.put_stack("lab", {"stack": stack_to_json(composed.stack), "lab": str(home)})
+    app.close()
+    return home
+
+
+@pytest.fixture
+def essaim(home, monkeypatch, capsys):
+    """Type a command there, in this process: to start another for each would take minutes."""
+    monkeypatch.setenv("ESSAIM_HOME", str(home / "state"))
+    monkeypatch.chdir(home)
+
+    def types(*words: str) -> Done:
+        monkeypatch.setattr(sys, "argv", ["essaim", *words])
+        code: object = 0
+        with Path(os.devnull).open() as nobody:
+            monkeypatch.setattr(sys, "stdin", nobody)
+            try:
+                main()
+            except SystemExit as end:
+                code = end.code
+        said = capsys.readouterr()
+        return Done(int(str(code or 0)), said.out, said.err)
+
+    return types
+
+
+def test_the_doctor_of_a_site_says_what_it_found_there(essaim):
+    done = essaim("doctor", "--site", "local", "--json")
+    found = json.loads(done.stdout)
+    assert {"site", "unshare"} <= {check["name"] for check in found}
+    assert all(set(check) == {"name", "ok", "text", "warn"} for check in found)
+    assert done.returncode == (0 if all(check["ok"] for check in found) else 3)
+
+
+def test_the_doctor_names_the_line_that_is_wrong_in_the_sites_file(essaim):
+    done = essaim("doctor", "--site", "rhodey")
+    assert done.returncode == 2
+    assert "site/rhodey.yaml:1: site.host_key is missing" in done.stderr
+    assert "ssh-keyscan" in done.stderr
+
+
+def test_the_doctor_of_this_computer_is_as_it_was(essaim):
+    done = essaim("doctor", "--json")
+    names = [check["name"] for check in json.loads(done.stdout)]
+    assert names[:5] == ["python", "mmdebstrap", "ssh", "database", "disk"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["doctor", "--site", "rhody"], 2, "rhodey"),
+        (["inventory", "--site", "rhody"], 2, "rhodey"),
+        (["inventory"], 2, "--site"),
+        (["inventory", "--site", "local"], 1, "sandbox knows no machines but its own"),
+        (["adopt", "local", "x", "lab/one-1"], 1, "sandbox knows no machines but its own"),
+        (["adopt", "local", "x", "one"], 2, "STACK/MACHINE"),
+        (["adopt", "local", "x"], 2, "STACK/MACHINE"),
+        (["console", "lab/one-1"], 1, "essaim ssh lab/one-1"),
+        (["console", "--log", "lab/one-1"], 1, "sandbox machines have none"),
+        (["console", "lab/two"], 2, "no machine two"),
+        (["console", "lab/one-1", "--json"], 2, "--log"),
+        (["snapshot", "make", "lab/one-1"], 1, "sandbox machines keep no snapshots"),
+        (["snapshot", "list", "lab/one-1"], 1, "sandbox machines keep no snapshots"),
+        (["snapshot", "list", "nothing/one"], 2, "no stack called nothing"),
+        (["snapshot", "restore", "lab/one-1", "x"], 2, "--yes"),
+        (["snapshot", "restore", "lab/one-1", "x", "--yes"], 1, "keep no snapshots"),
+        (["snapshot", "restore", "lab/one-1"], 2, "LABEL"),
+        (["snapshot", "drop", "lab/one-1", "x"], 1, "keep no snapshots"),
+    ],
+)
+def test_what_cannot_be_done_is_told(essaim, words, code, said):
+    done = essaim(*words)
+    assert done.returncode == code, done.stderr
+    assert said in " ".join(done.stderr.replace("│", " ").split())
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("words", [["console", "--log"], ["snapshot", "list"]])
+def test_errors_are_json_for_programs(essaim, words):
+    done = essaim(*words, "lab/one-1", "--json")
+    assert json.loads(done.stdout)["error"]["code"] == "rejected"
+
+
+@pytest.mark.parametrize("command", ["doctor", "console", "inventory", "adopt", "snapshot"])
+def test_each_command_shows_how_it_is_typed(command):
+    from typer.testing import CliRunner
+
+    from essaim.cli.app import app
+
+    shown = CliRunner().invoke(app, [command, "--help"], prog_name="essaim")
+    examples = [line for line in shown.output.splitlines() if f"essaim {command}" in line]
+    assert len(examples) > 1, shown.output
+
+
+CONSOLE = """
+import socket, sys, threading
+from contextlib import contextmanager
+from essaim.cli import console
+from essaim.model.names import MachineName
+from essaim.usecases import consoles
+
+near, far = socket.socketpair()
+
+@contextmanager
+def nothing():
+    yield None
+
+def echo():
+    far.sendall(b"login: ")
+    while piece := far.recv(100):
+        far.sendall(b"[" + piece + b"]")
+        if b"halt" in piece:
+            far.close()
+            return
+
+console.control_plane = nothing
+consoles.open_console = lambda _app, name: (MachineName.parse(name), near)
+threading.Thread(target=echo, daemon=True).start()
+console.console("lab/one")
+"""
+
+
+def type_at_console(*keys: bytes) -> tuple[str, int]:
+    """Type at a console on a terminal, key after key, each once the one before was answered."""
+    terminal, theirs = pty.openpty()
+    words = [sys.executable, "-P", "-c", CONSOLE]
+    program = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    shown, waiting, deadline = b"", [(b"login: ", keys[0])], time.monotonic() + 60
+    waiting += [(b"[" + before + b"]", key) for before, key in pairwise(keys)]
+    while time.monotonic() < deadline:
+        if select.select([terminal], [], [], 0.2)[0]:
+            try:
+                piece = os.read(terminal, 4096)
+            except OSError:  # so Linux says that the other side has gone
+                break
+            shown += piece
+        if waiting and waiting[0][0] in shown:
+            os.write(terminal, waiting.pop(0)[1])
+    os.close(terminal)
+    return shown.decode(), program.wait(60)
+
+
+def test_every_key_reaches_the_console_and_one_leaves_it():
+    shown, code = type_at_console(b"a", b"\x03", b"\x1a", b"\x1d")
+    assert "[a]" in shown
+    assert "[\x03]" in shown  # Ctrl-C is the machine's, too
+    assert "lab/one: left" in shown
+    assert code == 0
+
+
+def test_a_machine_that_is_powered_off_ends_its_console():
+    shown, code = type_at_console(b"halt")
+    assert "it was powered off" in shown
+    assert code == 0
