@@ -1,0 +1,1 @@
+src/essaim/library/nix
