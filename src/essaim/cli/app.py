@@ -21,6 +21,7 @@ from essaim.cli import (
     images,
     inventory,
     leases,
+    locks,
     machines,
     nodes,
     people,
@@ -47,11 +48,13 @@ LOOK, CARE = "Look", "Look after"
 app.command(rich_help_panel=MAKE)(stacks.up)
 app.command(rich_help_panel=MAKE)(stacks.plan)
 app.command(rich_help_panel=MAKE)(stacks.down)
+app.command(rich_help_panel=MAKE)(locks.lock)
 app.command(rich_help_panel=USE)(machines.ssh)
 app.command(rich_help_panel=USE)(machines.run)
 app.command(rich_help_panel=USE)(console.console)
 app.add_typer(snapshots.app, name="snapshot", rich_help_panel=USE)
 app.command(rich_help_panel=LOOK)(stacks.status)
+app.command(rich_help_panel=LOOK)(locks.verify)
 app.command(rich_help_panel=LOOK)(machines.logs)
 app.command(rich_help_panel=LOOK)(inventory.inventory)
 app.add_typer(runs.app, name="runs", rich_help_panel=LOOK)

@@ -16,6 +16,7 @@ from essaim.cli.progress import Progress, on_terminal, shown
 
 if TYPE_CHECKING:
     from essaim.bootstrap import App
+    from essaim.config.compose import Composed
     from essaim.model.runs import Run
     from essaim.usecases.stacks import StoredPlan
 
@@ -38,6 +39,9 @@ Wait = Annotated[
 Again = Annotated[
     bool, typer.Option("--again", help="Apply every role once more, even where nothing changed.")
 ]
+Locked = Annotated[
+    bool, typer.Option("--locked", help="Refuse what is not as in essaim.lock, in words.")
+]
 Sweep = Annotated[
     bool, typer.Option("--multirun", "-m", help="One stack for each value: scheduler=slurm,oar")
 ]
@@ -53,6 +57,7 @@ def up(
         str, typer.Option("--plan", metavar="ID", help="Apply this stored plan, unchanged.")
     ] = "",
     multirun: Sweep = False,
+    locked: Locked = False,
     again: Again = False,
     yes: Yes = False,
     wait: Wait = True,
@@ -64,8 +69,10 @@ def up(
     """
     from essaim.usecases import stacks as use
 
-    if (where is None) == (not stored):
-        raise typer.BadParameter("give a STACK to bring up, or --plan ID")
+    if (where is None) == (not stored) or (locked and (stored or multirun)):
+        raise typer.BadParameter(
+            "give a STACK to bring up, or --plan ID; --locked is for one STACK"
+        )
     outcomes = []
     with control_plane() as app:
         if where is None:
@@ -74,7 +81,7 @@ def up(
             outcomes.append(_carry_out(app, ready, yes=yes))
         else:
             outcomes += [
-                _bring_up(app, where, each, again=again, yes=yes, wait=wait)
+                _bring_up(app, where, each, locked=locked, again=again, yes=yes, wait=wait)
                 for each in _sweep(where, overrides or [], multirun=multirun)
             ]
     if as_json:
@@ -167,13 +174,20 @@ def _sweep(where: str, overrides: list[str], *, multirun: bool) -> list[tuple[st
 
 
 def _bring_up(
-    app: App, where: str, overrides: tuple[str, ...], *, again: bool, yes: bool, wait: bool
+    app: App,
+    where: str,
+    overrides: tuple[str, ...],
+    *,
+    locked: bool,
+    again: bool,
+    yes: bool,
+    wait: bool,
 ) -> dict[str, Any]:
     from essaim.config.compose import compose
     from essaim.model.errors import HeldError
     from essaim.usecases import stacks as use
 
-    composed = compose(where, overrides)
+    composed = _compose_locked(app, where, overrides) if locked else compose(where, overrides)
     while True:
         _clear(app, composed.stack.name, wait=wait)
         stored = use.make_plan(app, composed, again=again)
@@ -186,6 +200,16 @@ def _bring_up(
             # Somebody was quicker between our look and our start.
             if not wait:
                 raise
+
+
+def _compose_locked(app: App, where: str, overrides: tuple[str, ...]) -> Composed:
+    """Compose a stack as it was locked; what is not is refused."""
+    from essaim.cli.locks import hold_to_lock, locked_overrides
+    from essaim.config.compose import compose
+
+    composed = compose(where, overrides or locked_overrides(where))
+    hold_to_lock(app, composed)
+    return composed
 
 
 def _clear(app: App, name: str, *, wait: bool) -> None:

@@ -29,6 +29,8 @@ class Composed:
     values: dict[str, Any]  #: resolved; secrets are `SecretRef`s
     provenance: Provenance
     lab: Path  #: the lab's root directory
+    file: Path  #: of the stack
+    files: tuple[Path, ...]  #: every YAML file that was read for it
 
 
 def compose(where: str, overrides: Sequence[str] = ()) -> Composed:
@@ -42,7 +44,7 @@ def compose(where: str, overrides: Sequence[str] = ()) -> Composed:
     values = resolve(composition.raw, composition.provenance, problems)
     problems.check()
     stack = build(composition, values, overrides, problems)
-    return Composed(stack, values, composition.provenance, tree.lab)
+    return Composed(stack, values, composition.provenance, tree.lab, tree.stack, tree.files())
 
 
 def sweep(where: str, overrides: Sequence[str]) -> list[tuple[str, ...]]:
