@@ -11,6 +11,7 @@ from essaim.cli import (
     api,
     autoscale,
     check,
+    compare,
     config,
     console,
     controller,
@@ -53,6 +54,7 @@ app.command(rich_help_panel=USE)(machines.ssh)
 app.command(rich_help_panel=USE)(machines.run)
 app.command(rich_help_panel=USE)(console.console)
 app.add_typer(snapshots.app, name="snapshot", rich_help_panel=USE)
+app.command(rich_help_panel=USE)(compare.compare)
 app.command(rich_help_panel=LOOK)(stacks.status)
 app.command(rich_help_panel=LOOK)(locks.verify)
 app.command(rich_help_panel=LOOK)(machines.logs)
