@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from essaim.model.machines import Driver
     from essaim.model.stacks import Image, Site
 
-DRIVERS = ("libvirt", "sandbox")
-
 
 def make_driver(app: App, site: Site) -> Driver:
     """Make the driver a site asks for."""
@@ -36,6 +34,8 @@ def make_driver(app: App, site: Site) -> Driver:
             plane=app.settings.secret("plane").hex()[:12],
             state=app.home / "libvirt" / site.name,
         )
+    from essaim.config.drivers import DRIVERS
+
     raise UnknownError(
         f"no driver called {site.driver}", hint=meant(site.driver, DRIVERS, kind="there are")
     )

@@ -18,7 +18,7 @@ from essaim.remote.install import content
 from essaim.remote.looking import due_steps, fingerprint, look
 from essaim.usecases.locking import make_lock, missing_images
 from essaim.workflows.configuring import facts_of, read_need
-from essaim.workflows.raising import ANSWER_WITHIN
+from essaim.workflows.settling import ANSWER_WITHIN
 from essaim.workflows.tools import machine_target
 
 if TYPE_CHECKING:

@@ -13,12 +13,9 @@ from essaim.model.names import MachineName
 from essaim.model.runs import Again
 from essaim.workflows.configuring import recorder
 from essaim.workflows.seeding import user_data
-from essaim.workflows.settling import settle
+from essaim.workflows.settling import ANSWER_WITHIN, settle
 from essaim.workflows.tools import machine, site_slot, tools, work
 
-#: Seconds a machine may take from power-on to its first answer before it counts as silent, where
-#: its driver does not say.
-ANSWER_WITHIN = 20.0
 #: Lines of a silent machine's console that are kept.
 LAST_LINES = 60
 

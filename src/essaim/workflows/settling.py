@@ -17,9 +17,9 @@ from essaim.workflows.tools import Work, tools, work
 #: Seconds cloud-init may take once the machine answers, besides what its roles may take; and how
 #: often the time its driver gives it to answer, when that is more.
 SETTLED_WITHIN, TIMES = 600.0, 2
-#: Seconds in which a sandbox machine answers at the latest, and how many times that is enough for
-#: any other.
-USUAL, LONGEST = 20.0, 5.0
+#: Seconds a machine may take from power-on to its first answer before it counts as silent, where
+#: its driver does not say; and how many times that is enough for any other.
+ANSWER_WITHIN, LONGEST = 20.0, 5.0
 #: Seconds a look may keep a thread, as commands of roles do.
 LOOK = 5.0
 _NOT_YET, _FAILED = 75, 70
@@ -48,7 +48,7 @@ def patience(driver: Driver) -> float:
     """How many times longer things may take there than on a sandbox machine."""
     if not isinstance(driver, Slow):
         return 1.0
-    return min(max(1.0, driver.answers_within() / USUAL), LONGEST)
+    return min(max(1.0, driver.answers_within() / ANSWER_WITHIN), LONGEST)
 
 
 def unhurried(role: Role, times: float) -> Role:

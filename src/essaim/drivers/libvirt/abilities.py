@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from essaim.drivers.checks import address_of, check_name
 from essaim.drivers.libvirt import consoles, inventory, snapshots
 from essaim.drivers.libvirt.accelerator import Accelerators
-from essaim.drivers.libvirt.checks import address_of, check_name
 from essaim.drivers.libvirt.connection import Connection
 from essaim.drivers.libvirt.doctor import Check, doctor
 from essaim.drivers.libvirt.domains import Domains, looks_made

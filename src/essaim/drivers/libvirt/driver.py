@@ -11,11 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from essaim.drivers.checks import address_of, check_name, check_stack
 from essaim.drivers.libvirt import dial, ssh
 from essaim.drivers.libvirt.abilities import Abilities
 from essaim.drivers.libvirt.accelerator import Accelerators
 from essaim.drivers.libvirt.bases import Bases
-from essaim.drivers.libvirt.checks import address_of, check_name, check_stack
 from essaim.drivers.libvirt.connection import Connection
 from essaim.drivers.libvirt.domains import Domains, Seen
 from essaim.drivers.libvirt.machines import Machines, mark_boot, power_off

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from essaim.drivers.libvirt.checks import address_of
+from essaim.drivers.checks import address_of
 from essaim.drivers.libvirt.connection import Connection
 from essaim.drivers.libvirt.definition import (
     BOOT_NAMESPACE,

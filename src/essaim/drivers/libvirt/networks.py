@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
-from essaim.drivers.libvirt.checks import block_of
+from essaim.drivers.checks import block_of
 from essaim.drivers.libvirt.domains import Domains
 from essaim.drivers.libvirt.ports import group_candidates
 from essaim.drivers.libvirt.settings import Settings

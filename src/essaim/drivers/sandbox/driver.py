@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import shutil
 import socket
@@ -13,19 +12,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from essaim.drivers.checks import address_of, block_of, check_name, check_stack
 from essaim.drivers.sandbox import client, dial
 from essaim.drivers.sandbox.client import GoneError
 from essaim.drivers.sandbox.doctor import Check, doctor
 from essaim.drivers.sandbox.files import Definition, Layout, read, write
 from essaim.model.errors import RejectedError, SetupError, TransientError, UnknownError
 from essaim.model.machines import Form, Observed, Power, Seed
-from essaim.model.names import NAME, MachineName
+from essaim.model.names import MachineName
 from essaim.model.stacks import Image, Machine, Network
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 _CLOSE_SECONDS = 60.0
-_LONGEST_PREFIX = 30
 
 
 class Sandbox:
@@ -41,8 +40,7 @@ class Sandbox:
         self._rootfs = rootfs
 
     def _layout(self, stack: str) -> Layout:
-        if not NAME.fullmatch(stack):
-            raise RejectedError(f"{stack!r} cannot name a stack", hint="lower case, digits, dashes")
+        check_stack(stack)
         return Layout(self._root / stack)
 
     # Driver
@@ -60,9 +58,8 @@ class Sandbox:
         """Make the machine's disk and definition, powered off.  Nothing if it is there."""
         name = machine.name
         layout = self._layout(name.stack)
-        if not NAME.fullmatch(name.machine):
-            raise RejectedError(f"{name.machine!r} cannot name a machine")
-        _check_address(machine, network)
+        check_name(name)
+        address_of(machine, network)
         rootfs = self._rootfs(image).absolute()
         if not rootfs.is_dir():
             raise RejectedError(f"image {image.name} is not at {rootfs}", hint="build it first")
@@ -74,7 +71,7 @@ class Sandbox:
             memory=machine.size.memory,
         )
         planted = {"host_key": seed.host_key, "authorized_keys": list(seed.authorized_keys)}
-        if self.network(name.stack) != Network(cidr=str(_block(network))):
+        if self.network(name.stack) != Network(cidr=str(block_of(network))):
             self.open_network(name.stack, network)
         client.ask_or_start(layout, "create", machine=asdict(definition), seed=planted)
 
@@ -108,7 +105,7 @@ class Sandbox:
     def open_network(self, stack: str, network: Network) -> None:
         """Make the stack's network.  Nothing if it is there."""
         layout = self._layout(stack)
-        block = _block(network)
+        block = block_of(network)
         document = {
             "cidr": str(block),
             "gateway": str(block.network_address + 1),
@@ -201,29 +198,6 @@ def _observed(stack: str, document: dict[str, Any]) -> Observed:
         boot=document["boot"],
         detail=document["detail"],
     )
-
-
-def _block(network: Network) -> ipaddress.IPv4Network:
-    try:
-        block = ipaddress.IPv4Network(network.cidr)
-    except ValueError as error:
-        raise RejectedError(f"{network.cidr} is not an IPv4 network: {error}") from error
-    if block.prefixlen > _LONGEST_PREFIX:
-        raise RejectedError(f"{network.cidr} has no room for a machine", hint="use a /24")
-    return block
-
-
-def _check_address(machine: Machine, network: Network) -> None:
-    block = _block(network)
-    try:
-        address = ipaddress.IPv4Address(machine.address)
-    except ValueError as error:
-        raise RejectedError(f"{machine.name}: {machine.address} is not an address") from error
-    if address not in block or address in (block[0], block[1], block[-1]):
-        raise RejectedError(
-            f"{machine.name}: {address} cannot be an address of a machine in {block}",
-            hint=f"the first host address, {block[1]}, belongs to the site",
-        )
 
 
 def _discard(path: Path) -> None:
