@@ -1,12 +1,14 @@
 """Real databases for tests: private servers on free ports, and a fresh database for each test.
 
-Fixtures: `new_database(kind)` makes an empty one and returns its URL; `url` is such a URL, of each
-kind in turn; `database` is one that was opened and migrated.
+Fixtures: `new_database(kind)` makes one with the newest schema and nothing in it, and returns its
+URL; `url` is such a URL, of each kind in turn, and `empty_url` that of one without even a schema;
+`database` is one that was opened.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import secrets
@@ -44,19 +46,62 @@ def free_port() -> int:
 
 
 class Server:
-    """One database server, and the databases made in it."""
+    """One database server, and the databases made in it.
+
+    To migrate takes a second: the first database that was is what the others are copied from.
+    """
 
     def __init__(self, url: str) -> None:
         self.url = sa.make_url(url)
         self._numbers = itertools.count(1)
 
-    def new(self) -> str:
+    def new(self, *, empty: bool = False) -> str:
+        return self._make() if empty else self._copy()
+
+    def _make(self, like: str = "") -> str:
         name = f"essaim_{os.getpid()}_{next(self._numbers)}"
-        engine = sa.create_engine(self.url, isolation_level="AUTOCOMMIT")
-        with engine.connect() as connection:
-            connection.execute(sa.text(f"CREATE DATABASE {name}"))
-        engine.dispose()
+        self._execute(self.url, f"CREATE DATABASE {name} {like}")
         return self.url.set(database=name).render_as_string(hide_password=False)
+
+    @functools.cached_property
+    def _model(self) -> sa.URL:
+        url = self._make()
+        _migrate(url)
+        return sa.make_url(url)
+
+    def _copy(self) -> str:
+        if self.url.get_backend_name() == "postgresql":
+            return self._make(f"TEMPLATE {self._model.database}")
+        url = self._make()
+        self._execute(sa.make_url(url), *self._script)
+        return url
+
+    @functools.cached_property
+    def _script(self) -> list[str]:
+        """What makes the tables of the model, with their rows, in another database."""
+        script = ["SET foreign_key_checks = 0"]
+        source = self._model.database
+        engine = sa.create_engine(self._model)
+        with engine.connect() as connection:
+            for table in connection.execute(sa.text("SHOW TABLES")).scalars().all():
+                shown = connection.execute(sa.text(f"SHOW CREATE TABLE {table}")).one()
+                script += [shown[1], f"INSERT INTO {table} SELECT * FROM {source}.{table}"]
+        engine.dispose()
+        return script
+
+    @staticmethod
+    def _execute(url: sa.URL, *statements: str) -> None:
+        engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
+        with engine.connect() as connection:
+            for statement in statements:
+                connection.exec_driver_sql(statement)
+        engine.dispose()
+
+
+def _migrate(url: str) -> None:
+    database = open_database(url)
+    migrate(database)
+    database.close()
 
 
 def find(program: str, package: str) -> str:
@@ -243,15 +288,27 @@ def servers() -> Iterator[Callable[[str], Server]]:
         yield get
 
 
+@pytest.fixture(scope="session")
+def model_file(tmp_path_factory) -> Path:
+    """A migrated SQLite database that others are copied from."""
+    path = tmp_path_factory.mktemp("model") / "essaim.db"
+    _migrate(f"sqlite:///{path}")
+    return path
+
+
 @pytest.fixture
-def new_database(servers, tmp_path) -> Callable[[str], str]:
-    """Make an empty database of a kind and return its URL."""
+def new_database(servers, tmp_path, model_file) -> Callable[..., str]:
+    """Make a database of a kind, with the newest schema unless it is to be empty; its URL."""
     numbers = itertools.count(1)
 
-    def make(kind: str) -> str:
-        if kind == "sqlite":
-            return f"sqlite:///{tmp_path}/database-{next(numbers)}/essaim.db"
-        return servers(kind).new()
+    def make(kind: str, *, empty: bool = False) -> str:
+        if kind != "sqlite":
+            return servers(kind).new(empty=empty)
+        path = tmp_path / f"database-{next(numbers)}" / "essaim.db"
+        if not empty:
+            path.parent.mkdir()
+            shutil.copy(model_file, path)
+        return f"sqlite:///{path}"
 
     return make
 
@@ -263,23 +320,27 @@ def kind(request) -> str:
 
 @pytest.fixture
 def url(kind, new_database) -> str:
-    """An empty database, of each kind in turn."""
+    """A database with the newest schema, of each kind in turn."""
     return new_database(kind)
 
 
 @pytest.fixture
+def empty_url(kind, new_database) -> str:
+    """A database without any table, of each kind in turn."""
+    return new_database(kind, empty=True)
+
+
+@pytest.fixture
 def database(url) -> Iterator[Database]:
-    """An open and migrated database, of each kind in turn."""
+    """An open database with the newest schema, of each kind in turn."""
     opened = open_database(url)
-    migrate(opened)
     yield opened
     opened.close()
 
 
 @pytest.fixture
 def sqlite(new_database) -> Iterator[Database]:
-    """An open and migrated SQLite database."""
+    """An open SQLite database with the newest schema."""
     opened = open_database(new_database("sqlite"))
-    migrate(opened)
     yield opened
     opened.close()

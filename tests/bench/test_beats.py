@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from essaim_lab.bench import beats, server
+from patience import in_test_all
 
 
+@in_test_all
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("shared", [0, 2])
 def test_every_beat_of_every_agent_is_answered(tmp_path, shared):

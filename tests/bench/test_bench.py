@@ -19,6 +19,7 @@ from essaim.model.stacks import Machine, Network, Site, Size, Stack
 from essaim_lab.bench import __main__ as command
 from essaim_lab.bench import computer, playbook, processes, timing
 from essaim_lab.bench.rows import CannotRunError, Peer, Row, figure, number, table
+from patience import in_test_all
 
 
 def row(**changes):
@@ -252,6 +253,7 @@ def test_a_lost_comparison_is_no_failure_and_a_bench_that_cannot_run_is(
     assert ("no machines today" in out) == fails
 
 
+@in_test_all
 def test_the_starting_time_is_measured_for_real(tmp_path):
     found = tmp_path / "bench.json"
     assert command.main(["start", "--quick", "--json", str(found)]) == 0
@@ -299,6 +301,7 @@ def test_roles_are_played_after_those_they_need(tmp_path):
     assert [role.name for role in playbook.ordered(stack)] == ["base", "master", "worker"]
 
 
+@in_test_all
 @pytest.mark.skipif(
     not Path(sys.executable).with_name("ansible-playbook").exists(), reason="ansible is not here"
 )

@@ -20,6 +20,7 @@ from essaim_lab.bench.cluster import cluster
 from essaim_lab.bench.load import Tally
 from essaim_lab.bench.meter import CORES, Meter
 from essaim_lab.bench.rows import CannotRunError
+from patience import in_test_all
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +57,7 @@ def nobody_stays():
     assert processes.children_of(os.getpid()) <= before
 
 
+@in_test_all
 def test_heartbeats_and_rents_get_through_caddy(server, front, monkeypatch):
     """R-D2."""
     monkeypatch.setattr(replicas, "CLIENTS", 3)
@@ -69,6 +71,7 @@ def test_heartbeats_and_rents_get_through_caddy(server, front, monkeypatch):
         assert [row.unit for row in replicas.rows(each, 2, "any", 1.0)] == ["/s", "ms", ""]
 
 
+@in_test_all
 def test_a_process_is_restarted_while_requests_go_on(server, front, monkeypatch):
     """R-D7."""
     monkeypatch.setattr(rolling, "AFTER", 0.5)
@@ -84,6 +87,7 @@ def test_a_process_is_restarted_while_requests_go_on(server, front, monkeypatch)
     assert [row.unit for row in rolling.rows(found)] == ["", "", "/s", "s", "s", "s"]
 
 
+@in_test_all
 def test_runs_are_carried_by_a_worker_and_by_threads(server, broker, monkeypatch):
     monkeypatch.setattr(workers, "CONCURRENCY", 4)
     with cluster(server.new("workers"), broker.url) as plane:
@@ -99,6 +103,7 @@ def test_runs_are_carried_by_a_worker_and_by_threads(server, broker, monkeypatch
     assert [row.unit for row in rows] == ["ms", "ms", "ms"]
 
 
+@in_test_all
 def test_another_controller_ends_leases(server, broker):
     """R-D8."""
     late = failover.controllers(server.new("controllers"), broker.url, 6, [0.3])
@@ -106,6 +111,7 @@ def test_another_controller_ends_leases(server, broker):
     assert min(late) >= 0
 
 
+@in_test_all
 def test_a_stand_by_takes_over_and_everything_ends(server):
     """R-D8."""
     (took,) = failover.autoscaler(server.new("autoscaler"), 1)

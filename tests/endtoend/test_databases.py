@@ -6,8 +6,8 @@ import dataclasses
 import json
 
 
-def test_a_stack_comes_up_is_changed_and_goes_with_every_database(root, url):
-    shared = dataclasses.replace(root, extra={**root.extra, "ESSAIM_DATABASE": url})
+def test_a_stack_comes_up_is_changed_and_goes_with_every_database(root, empty_url):
+    shared = dataclasses.replace(root, extra={**root.extra, "ESSAIM_DATABASE": empty_url})
     shared.types("up", "examples/bare", "nodes=2", within=600)
     assert "nothing to change" in shared.types("up", "examples/bare", "nodes=2")
     shared.types("up", "examples/bare", "nodes=3")

@@ -11,6 +11,7 @@ import re
 import pytest
 
 from endtoend.traces import traces
+from essaim.drivers.sandbox.cgroups import Cgroups
 
 
 def names(output: str) -> set[str]:
@@ -44,6 +45,10 @@ def test_a_cluster_is_raised_grown_shrunk_and_leaves_nothing(person):
     drained = person.types("logs", "slurm/controller", "-n", "500")
     assert "drain" in drained
 
-    assert len(traces(person, "slurm")["processes"]) > 4  # four machines and their keeper
+    alive = traces(person, "slurm")
+    assert len(alive["processes"]) > 4  # four machines and their keeper
+    place = person.state / "sandbox" / "slurm"
+    offered = Cgroups.find(place, rootless=bool(person.become)).stacks
+    assert alive["cgroups"] == sorted(map(str, offered))
     person.types("down", "slurm", "--yes")
     assert traces(person, "slurm") == before

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from endtoend.people import Person
+from essaim.drivers.sandbox.cgroups import Cgroups
 
 
 def traces(person: Person, stack: str) -> dict[str, list[str]]:
@@ -16,7 +18,7 @@ def traces(person: Person, stack: str) -> dict[str, list[str]]:
         "mounts": sorted(line for line in _read("/proc/mounts").splitlines() if place in line),
         "devices": sorted(os.listdir("/sys/class/net")),
         "named namespaces": sorted(_list("/run/netns")),
-        "cgroups": sorted(map(str, Path("/sys/fs/cgroup").glob(f"*/essaim/{stack}-*"))),
+        "cgroups": sorted(map(str, _cgroups(person.state / "sandbox" / stack))),
         "files": sorted(_list(place)),
     }
 
@@ -29,6 +31,11 @@ def machine_pid(person: Person, stack: str, machine: str) -> int:
         if own and own[0].split()[-1] == "1" and _output(pid) == console:
             return int(pid)
     raise LookupError(machine)
+
+
+def _cgroups(stack: Path) -> Iterator[Path]:
+    """Those of this person's stack: others may have one of the same name at the same time."""
+    return (group for group in Cgroups.find(stack, rootless=False).stacks if group.exists())
 
 
 def _output(pid: str) -> str:

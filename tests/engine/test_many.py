@@ -12,7 +12,7 @@ from essaim.engine.execute import Engine
 from essaim.engine.owner import this_owner
 from essaim.engine.workflow import Context, Step, Workflow
 from essaim.model.runs import Again, NewRun, RunState
-from essaim.store.database import migrate, open_database
+from essaim.store.database import open_database
 from essaim.store.journal import SqlJournal
 
 RUNS = [f"r{number}" for number in range(40)]
@@ -86,7 +86,6 @@ def work(url: str, folder: str) -> None:
 
 def test_each_step_is_done_once_by_one_of_many(url, tmp_path):
     database = open_database(url)
-    migrate(database)
     journal = SqlJournal(database)
     journal.add([NewRun(id=key, workflow="w", subject="s") for key in RUNS])
     program = (

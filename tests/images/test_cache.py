@@ -227,6 +227,7 @@ def test_a_full_disk_is_a_matter_of_setup(tmp_path):
     assert done.stderr == "image tiny: the disk is full\n"
 
 
+@in_test_all
 @pytest.mark.root
 def test_a_plain_user_builds_and_removes_images_too(somebody, shared, base):
     cache = somebody.home / "cache"

@@ -59,6 +59,7 @@ def seen(node):
     return node.sh(STATE.format(a=ACCOUNT), ok=False).stdout
 
 
+@in_test_all
 @pytest.mark.root
 def test_both_end_in_the_same_state(node, provisioners):
     key = node.keyring.user_public_key() + " {{ lookup('pipe', 'touch /tmp/broken-into') }}"

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from essaim.model.errors import HeldError
 from essaim.model.journal import Move, Slot
 from essaim.model.runs import NewRun, RunState
-from essaim.store.database import db_now, migrate, open_database
+from essaim.store.database import db_now, open_database
 from essaim.store.journal import SqlJournal
 from essaim.store.schema import run
 
@@ -62,7 +62,6 @@ while journal.next_due() is not None:
 
 def test_processes_never_claim_the_same_run(url):
     database = open_database(url)
-    migrate(database)
     keys = [f"r{number}" for number in range(60)]
     journal = SqlJournal(database)
     journal.add([NewRun(id=key, workflow="w", subject="s") for key in keys])

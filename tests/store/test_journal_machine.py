@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 from essaim.model.errors import HeldError, RejectedError
 from essaim.model.journal import LostError, Mark, Move, Slot
 from essaim.model.runs import NewRun, RunState, StepState
-from essaim.store.database import db_now, migrate, open_database
+from essaim.store.database import db_now, open_database
 from essaim.store.journal import SqlJournal
 from essaim.store.schema import hold, metadata, run, slot_use
 
@@ -384,6 +384,5 @@ def test_on_sqlite(sqlite):
 def test_on_servers(servers, new_database):
     for kind in ("mariadb", "postgresql"):
         database = open_database(new_database(kind))
-        migrate(database)
         check(database, examples=6, steps=30)
         database.close()

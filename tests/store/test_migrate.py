@@ -36,24 +36,21 @@ def test_the_head_constant_is_alembics_head(sqlite):
     assert ScriptDirectory.from_config(config).get_heads() == [migrations.HEAD]
 
 
-def test_many_may_migrate_at_once(url):
+def test_many_may_migrate_at_once(empty_url):
     def one(_number: int) -> None:
-        database = open_database(url)
+        database = open_database(empty_url)
         migrate(database)
         database.close()
 
     with ThreadPoolExecutor(6) as threads:
         list(threads.map(one, range(6)))
-    database = open_database(url)
+    database = open_database(empty_url)
     assert set(metadata.tables) <= set(sa.inspect(database.engine).get_table_names())
     database.close()
 
 
 def test_a_database_at_head_costs_no_alembic(new_database):
     url = new_database("sqlite")
-    first = open_database(url)
-    migrate(first)
-    first.close()
     program = (
         "import sys; from essaim.store.database import migrate, open_database;"
         f"d = open_database({url!r}); migrate(d); d.close(); print('alembic' in sys.modules)"
@@ -115,7 +112,7 @@ def test_the_oldest_that_is_welcome_is_kept_and_never_lowered(url, monkeypatch):
 def test_whoever_uses_a_table_is_not_stopped_for_long(kind, new_database, monkeypatch):
     """A backup may have a table open for minutes: others must not queue behind the change."""
     monkeypatch.setattr(migrate_module, "BETWEEN", 0.2)
-    database = open_database(new_database(kind))
+    database = open_database(new_database(kind, empty=True))
     with database.engine.begin() as connection:
         upgrade(connection, "0003")
     look = sa.text("SELECT COUNT(*) FROM run")
@@ -165,9 +162,9 @@ def newer(database, version: str, *, oldest: str | None) -> None:
         settings.put("schema.oldest", oldest)
 
 
-def test_leases_of_an_older_schema_keep_their_meaning(url):
+def test_leases_of_an_older_schema_keep_their_meaning(empty_url):
     """A revision only adds: what an older Essaim wrote, or goes on writing, stays valid."""
-    database = open_database(url)
+    database = open_database(empty_url)
     with database.engine.begin() as connection:
         upgrade(connection, "0002")
     values = {

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from databases import find
 from essaim.store import migrations
-from essaim.store.database import Database, migrate, open_database
+from essaim.store.database import Database, open_database
 from essaim.store.events import Events
 from essaim.store.migrate import version
 from upgrade.rows import ROWS
@@ -50,9 +50,8 @@ def restore(kind: str, url: str, data: bytes) -> None:
 
 @pytest.mark.parametrize("kind", ["mariadb", "postgresql"])
 def test_a_backup_made_while_others_write_is_whole_and_goes_on(kind, new_database):
-    url, empty = new_database(kind), new_database(kind)
+    url, empty = new_database(kind), new_database(kind, empty=True)
     database = open_database(url)
-    migrate(database)
     for rows in ROWS[max(ROWS)]:
         fill(database, rows)
     with database.engine.begin() as connection:

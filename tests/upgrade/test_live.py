@@ -38,7 +38,7 @@ def old(tmp_path_factory) -> Path:
 def test_the_first_release_is_replaced_under_load_and_no_request_fails(
     kind, old, new_database, tmp_path, capsys
 ):
-    url = new_database(kind)
+    url = new_database(kind, empty=True)
     plane = Plane(tmp_path, url)
     database = open_database(url)
     password = plane.serve(old, "old-1", "old-2")

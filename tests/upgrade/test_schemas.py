@@ -55,8 +55,8 @@ def check(database: Database, rows: Rows) -> None:
 
 
 @pytest.mark.parametrize("revision", sorted(ROWS))
-def test_nothing_is_lost(revision, url):
-    database = open_database(url)
+def test_nothing_is_lost(revision, empty_url):
+    database = open_database(empty_url)
     upgrade(database, revision)
     for rows in ROWS[revision]:
         fill(database, rows)
@@ -99,7 +99,7 @@ def test_who_is_still_welcome_goes_on_writing_as_before(revision, database):
 
 def test_all_since_the_oldest_that_is_welcome_only_added(new_database):
     """Nothing they read is gone or of another kind, and nothing new must be said or be unique."""
-    database = open_database(new_database("sqlite"))
+    database = open_database(new_database("sqlite", empty=True))
     upgrade(database, migrations.OLDEST)
     before = shape(database)
     migrate(database)

@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 from essaim.model.fleet import LeaseState, NodeState, Wish
-from essaim.store.database import migrate, open_database
+from essaim.store.database import open_database
 from essaim.usecases import leases as use
 from usecases.plane import KEY, Plane
 
@@ -70,7 +70,6 @@ def clients(url: str, names: list[str]) -> list[dict]:
 
 def test_300_clients_share_100_nodes_and_the_rest_queue_fairly(url):
     database = open_database(url)
-    migrate(database)
     plane = Plane(database)
     for number in range(NODES):
         plane.ready(f"node-{number}")
@@ -114,7 +113,6 @@ def test_300_clients_share_100_nodes_and_the_rest_queue_fairly(url):
 
 def test_several_processes_grant_the_queue_at_once(url):
     database = open_database(url)
-    migrate(database)
     plane = Plane(database)
     names = [f"client-{number}" for number in range(60)]
     for name in names:

@@ -23,7 +23,7 @@ class Cgroups:
     """The control groups of one stack."""
 
     def __init__(self, trees: list[Path], stack: str, note: str = "") -> None:
-        self._stacks = [tree / "essaim" / stack for tree in trees]
+        self.stacks = [tree / "essaim" / stack for tree in trees]  #: one in each tree
         self.note = note  #: for people: why there are no limits
 
     @classmethod
@@ -39,7 +39,7 @@ class Cgroups:
 
     def make(self, name: str, memory: int) -> list[Path]:
         """Make the groups a machine's first process is to enter.  Safe to repeat."""
-        groups = [group for stack in self._stacks if (group := _make(stack / name))]
+        groups = [group for stack in self.stacks if (group := _make(stack / name))]
         for group in groups:
             for limit in ("memory.limit_in_bytes", "memory.max"):
                 if memory and (group / limit).exists():
@@ -49,13 +49,13 @@ class Cgroups:
 
     def remove(self, name: str) -> bool:
         """Remove a machine's groups; False while a process is still on its way out of one."""
-        left = [stack for stack in self._stacks if not _remove(stack / name)]
+        left = [stack for stack in self.stacks if not _remove(stack / name)]
         return not left
 
     def remove_all(self) -> bool:
         """Remove the groups of the whole stack."""
-        left = [stack for stack in self._stacks if not _remove(stack)]
-        for stack in self._stacks:
+        left = [stack for stack in self.stacks if not _remove(stack)]
+        for stack in self.stacks:
             with suppress(OSError):  # other stacks may be there
                 stack.parent.rmdir()
         return not left
