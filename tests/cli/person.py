@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import nursery
 from api.rig import PASSWORD
 
 COMMAND = [sys.executable, "-P", "-c", "from essaim.cli import main; main()"]
@@ -45,9 +46,12 @@ class Person:
         return json.loads((self.client / "session.json").read_text())
 
     def types(self, *words: str, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+        own = {**self.env, **env}
+        if not self.at:
+            return nursery.run(words, env=own, cwd=Path.cwd(), timeout=PATIENCE, stdin=stdin)
         return subprocess.run(
             [*self.at, *COMMAND, *words],
-            env={**self.env, **env},
+            env=own,
             input=stdin,
             capture_output=True,
             text=True,

@@ -12,7 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import nursery
+
 ROOT = Path(__file__).parents[2]
+#: Essaim in the environment the tests run in.
+OURS = (sys.executable, "-P", "-c", "from essaim.cli import main; main()")
 
 
 @dataclass(frozen=True)
@@ -39,17 +43,20 @@ class Person:
 
     def types(self, *words: str, code: int | None = 0, within: float = 280) -> str:
         """Run a command to its end; stdout and stderr as a terminal would mix them."""
-        done = subprocess.run(
-            self.command(*words),
-            cwd=self.checkout,
-            env=self.env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=within,
-            check=False,
-        )
+        if self.launcher == OURS and not self.become:
+            done = nursery.run(words, env=self.env, cwd=self.checkout, timeout=within, mixed=True)
+        else:
+            done = subprocess.run(
+                self.command(*words),
+                cwd=self.checkout,
+                env=self.env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=within,
+                check=False,
+            )
         assert code is None or done.returncode == code, f"exit {done.returncode}\n{done.stdout}"
         return done.stdout
 
@@ -68,8 +75,7 @@ class Person:
 
 def root(home: Path, cache: Path) -> Person:
     """Whoever runs the tests, in this checkout, with the environment the tests run in."""
-    program = (sys.executable, "-P", "-c", "from essaim.cli import main; main()")
-    return Person(home, ROOT, program, extra={"ESSAIM_CACHE": str(cache)})
+    return Person(home, ROOT, OURS, extra={"ESSAIM_CACHE": str(cache)})
 
 
 @contextlib.contextmanager
