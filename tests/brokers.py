@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from databases import PATIENCE, as_user, find, folder_of, free_port
+from databases import PATIENCE, as_user, find, folder_of
+from essaim_lab.computer import free_port
 
 BROKERS = ("redis", "rabbitmq")
 QUEUES = ("essaim.any", "essaim.site.a", "essaim.site.b")

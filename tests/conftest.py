@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import sys
 from pathlib import Path
 
@@ -11,10 +10,6 @@ import pytest
 
 # The tests are not packages: their helpers are found from here, as ruff's `src` setting says.
 sys.path.insert(0, str(Path(__file__).parent))
-
-# Several workers install packages at once, each before its first test that needs them.
-if Path("/usr/bin/apt-get").exists():
-    os.environ["PATH"] = f"{Path(__file__).parent / 'bin'}:{os.environ['PATH']}"
 
 pytest_plugins = ["databases", "brokers"]
 

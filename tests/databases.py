@@ -11,10 +11,8 @@ import contextlib
 import functools
 import itertools
 import os
-import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -24,25 +22,15 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from essaim.model.errors import SetupError
 from essaim.store.database import Database, migrate, open_database
+from essaim_lab import computer
+from essaim_lab.computer import free_port
 
 KINDS = ("sqlite", "mariadb", "postgresql")
 
 #: Generous: the machine may be busy with everything else.
 PATIENCE = 120.0
-
-
-def free_port() -> int:
-    """A port of the loopback that nobody listens on now.
-
-    It lies below those the kernel gives to outgoing connections, of which tests side by side
-    make so many that one could take the port before its server does.
-    """
-    while True:
-        port = secrets.choice(range(10_000, 32_000))
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
 
 
 class Server:
@@ -106,19 +94,10 @@ def _migrate(url: str) -> None:
 
 def find(program: str, package: str) -> str:
     """The program's path; installs its Debian package when that is missing and may be done."""
-    places = [*os.environ["PATH"].split(":"), "/usr/sbin"]
-    places += sorted(str(path) for path in Path("/usr/lib/postgresql").glob("*/bin"))
-    found = shutil.which(program, path=":".join(places))
-    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
-        environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", package]
-        subprocess.run(["apt-get", "update", "-qq"], check=True, env=environ)
-        subprocess.run(install, check=True, env=environ, stdout=subprocess.DEVNULL)
-        places += sorted(str(path) for path in Path("/usr/lib/postgresql").glob("*/bin"))
-        found = shutil.which(program, path=":".join(places))
-    if found is None:
-        pytest.skip(f"{program} is not installed: apt-get install {package}")
-    return found
+    try:
+        return computer.find(program, package)
+    except SetupError as error:
+        pytest.skip(f"{error.what}: {error.hint}")
 
 
 def as_user(name: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ import pytest
 
 from api.rig import PASSWORD
 from cli.person import Person
-from databases import free_port
+from essaim_lab.computer import free_port
 
 
 @pytest.fixture

@@ -20,8 +20,9 @@ from typing import Self
 import httpx
 import pytest
 
-from databases import find, free_port
+from databases import find
 from deploy.files import DEPLOY
+from essaim_lab.computer import free_port
 
 PATIENCE = 120.0
 CLIENTS = 4

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ from drivers.lab import lab
 from drivers.plain_user import plain_user, unpack_for
 from essaim.images.cache import Images
 from essaim.model.stacks import Image
+from essaim_lab import computer
 
 BASE = Image(
     name="test-base",
@@ -27,10 +26,7 @@ BASE = Image(
 
 @pytest.fixture(scope="session", autouse=True)
 def _tools() -> None:
-    wanted = {"mmdebstrap": "mmdebstrap", "ssh": "openssh-client"}
-    missing = [package for tool, package in wanted.items() if shutil.which(tool) is None]
-    if missing:
-        subprocess.run(["apt-get", "install", "-y", "-qq", *missing], check=True)
+    computer.need({"mmdebstrap": "mmdebstrap", "ssh": "openssh-client"})
 
 
 @pytest.fixture(scope="session")

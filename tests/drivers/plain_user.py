@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from essaim_lab import computer
+
 ROOT = Path(__file__).parents[2]
 USER_NAMESPACE = ("unshare", "--user", "--map-auto", "--map-root-user")
 
@@ -61,11 +63,7 @@ class PlainUser:
 
 def need_uidmap() -> None:
     """Install what lets a plain user make machines, as the tests' preparation says."""
-    if shutil.which("newuidmap") is None:
-        command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "uidmap"]
-        subprocess.run(
-            command, check=True, capture_output=True, env={**os.environ, "LC_ALL": "C.UTF-8"}
-        )
+    computer.need({"newuidmap": "uidmap"})
 
 
 @contextmanager

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from drivers.lab import lab
 from essaim.model.stacks import Image
+from essaim_lab import computer
 from gateway.rig import ACCOUNT, Fleet, new_key, public, running
 from testcache import images
 
@@ -35,9 +34,7 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(scope="session")
 def _tools():
     wanted = {"mmdebstrap": "mmdebstrap", "ssh": "openssh-client", "rsync": "rsync"}
-    missing = [package for tool, package in wanted.items() if shutil.which(tool) is None]
-    if missing:
-        subprocess.run(["apt-get", "install", "-y", "-qq", *missing], check=True)
+    computer.need(wanted)
 
 
 @pytest.fixture(scope="session")

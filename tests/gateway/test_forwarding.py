@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from databases import free_port
 from drivers.lab import PATIENCE
+from essaim_lab.computer import free_port
 from gateway.rig import finish, wait_for
 
 # Answers with what it was sent, in upper case, once the sender is done.

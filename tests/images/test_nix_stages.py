@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from databases import free_port
+from databases import find
 from drivers.lab import wait_for
 from essaim.images import nix
 from essaim.images.cache import Images
 from essaim.model.errors import InvalidError, RejectedError, SetupError, TransientError
 from essaim.model.machines import Form
 from essaim.model.stacks import Image
+from essaim_lab.computer import free_port
 
 FLAKE = Path(nix.__file__).parents[1] / "library" / "nix"
 LOCK = {"nodes": {"root": {}}, "root": "root", "version": 7}
@@ -46,12 +47,8 @@ SMALL = """{
 @pytest.fixture(scope="session")
 def tools() -> None:
     wanted = {"nix": "nix-bin", "qemu-img": "qemu-utils", "/usr/sbin/sshd": "openssh-server"}
-    missing = [package for tool, package in wanted.items() if shutil.which(tool) is None]
-    if missing and os.geteuid() != 0:
-        pytest.skip(f"only root can install {' '.join(missing)}")
-    if missing:
-        command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends"]
-        subprocess.run([*command, *missing], check=True, stdout=subprocess.DEVNULL)
+    for program, package in wanted.items():
+        find(program, package)
 
 
 @pytest.fixture

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-from pathlib import Path
-
 import pytest
+
+from essaim.model.errors import SetupError
+from essaim_lab import computer
 
 PROGRAMS = {
     "mmdebstrap": "mmdebstrap",
@@ -23,12 +21,10 @@ PROGRAMS = {
 
 def need(*programs: str) -> None:
     """Install what is missing; skip where that is not possible."""
-    missing = {PROGRAMS[name] for name in programs if shutil.which(name) is None}
-    if "grub-mkimage" in programs and not Path("/usr/lib/grub/i386-pc/boot.img").exists():
-        missing.add("grub-pc-bin")
-    if not missing:
-        return
-    if os.geteuid() != 0:
-        pytest.skip(f"needs {' '.join(sorted(missing))}")
-    words = ["-o", "DPkg::Lock::Timeout=300", "install", "-y", "-qq", "--no-install-recommends"]
-    subprocess.run(["apt-get", *words, *sorted(missing)], check=True)
+    wanted = {name: PROGRAMS[name] for name in programs}
+    if "grub-mkimage" in programs:
+        wanted["/usr/lib/grub/i386-pc/boot.img"] = "grub-pc-bin"
+    try:
+        computer.need(wanted)
+    except SetupError as error:
+        pytest.skip(error.what)

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from databases import free_port
 from essaim.model.machines import Seed
 from essaim.model.names import MachineName
 from essaim.model.stacks import Machine, Network, Size
 from essaim.remote.seeds import seed_files
+from essaim_lab.computer import free_port
 
 MAC, ACCESS_MAC = "52:54:00:aa:00:02", "52:54:00:aa:00:01"
 #: Seconds a machine may take to answer or to go, on a computer that has other things to do.

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from databases import free_port
 from essaim.model.names import MachineName
 from essaim.remote.ssh import Target
+from essaim_lab import computer
+from essaim_lab.computer import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,8 +75,7 @@ def rootfs() -> Path:
     with (CACHE / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():
-            if not shutil.which("mmdebstrap"):
-                subprocess.run(["apt-get", "install", "-qq", "mmdebstrap"], check=True)
+            computer.need({"mmdebstrap": "mmdebstrap"})
             draft = path.with_suffix(".new")
             shutil.rmtree(draft, ignore_errors=True)
             subprocess.run(

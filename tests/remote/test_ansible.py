@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from databases import free_port
 from essaim.model.errors import RejectedError, SetupError, TransientError
 from essaim.remote import ansible
 from essaim.remote.inventory import prepare
 from essaim.remote.roles import Facts, Given
+from essaim_lab.computer import free_port
 from remote.conftest import machine
 from remote.rig import until
 

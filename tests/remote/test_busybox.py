@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from databases import free_port
 from essaim.config.roles import read_role
 from essaim.config.tree import Tree
 from essaim.model.errors import TransientError
@@ -20,10 +19,11 @@ from essaim.model.names import MachineName
 from essaim.remote import roles
 from essaim.remote.roles import Facts
 from essaim.remote.ssh import Target
+from essaim_lab import computer
+from essaim_lab.computer import free_port
 from remote.conftest import machine
 from remote.rig import until
 
-PACKAGES = ("busybox-static", "dropbear-bin")
 INIT = r"""
 set -eu
 cd "$1"
@@ -109,9 +109,7 @@ class Smallest:
 def smallest(keyring, tmp_path_factory):
     if os.geteuid():
         pytest.skip("making machines out of namespaces needs root")
-    if not (Path("/bin/busybox").exists() and shutil.which("dropbearconvert")):
-        command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *PACKAGES]
-        subprocess.run(command, check=True)
+    computer.need({"/bin/busybox": "busybox-static", "dropbearconvert": "dropbear-bin"})
     box = Smallest(tmp_path_factory.mktemp("smallest"), keyring)
     yield box
     box.close()

@@ -13,12 +13,12 @@ from dataclasses import replace
 
 import pytest
 
-from databases import free_port
 from essaim.model.errors import EssaimError, RejectedError, TransientError
 from essaim.model.names import MachineName
 from essaim.remote import pool, session
 from essaim.remote.keyring import Keyring
 from essaim.remote.ssh import CutOffError, Remote
+from essaim_lab.computer import free_port
 from remote.rig import until
 
 

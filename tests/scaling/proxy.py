@@ -10,7 +10,8 @@ from pathlib import Path
 import httpx
 
 from api.rig import wait_for
-from databases import find, free_port
+from databases import find
+from essaim_lab.computer import free_port
 
 CADDYFILE = """\
 {

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from api.rig import wait_for
-from databases import free_port
 from essaim.model.errors import RejectedError, TransientError
 from essaim.scaling import proc
 from essaim.scaling.processes import Processes
 from essaim.scaling.upstreams import Caddy
+from essaim_lab.computer import free_port
 from scaling.proxy import Proxy, answers
 
 TESTS = Path(__file__).parents[1]

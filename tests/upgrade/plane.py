@@ -16,8 +16,9 @@ from typing import Any
 
 import httpx
 
-from databases import find, free_port
+from databases import find
 from deploy.files import DEPLOY
+from essaim_lab.computer import free_port
 
 PATIENCE = 120.0
 PROGRAM = Path(__file__).with_name("program.py")

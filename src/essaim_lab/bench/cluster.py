@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from essaim_lab.bench import services
+from essaim_lab import computer
 from essaim_lab.bench.rows import CannotRunError
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Api(Process):
     """An API process with a port of its own."""
 
     def __init__(self, command: list[str], environ: dict[str, str], log: Path) -> None:
-        self.port = services.free_port()
+        self.port = computer.free_port()
         super().__init__([*command, "--port", str(self.port)], environ, log)
 
     def ready(self) -> bool:

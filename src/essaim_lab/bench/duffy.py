@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from essaim_lab import computer
 from essaim_lab.bench import processes, services
 from essaim_lab.bench.load import Answer, Client, Tally, closed_loop
 from essaim_lab.bench.rows import CannotRunError
@@ -166,7 +167,7 @@ class Renter:
 
 @contextmanager
 def _serving(python: str, config: Path, folder: Path, *, plain: bool) -> Iterator[tuple[int, int]]:
-    port = services.free_port()
+    port = computer.free_port()
     how = "plain" if plain else "shipped"
     command = [python, "-c", _SERVE, how, "-c", str(config), "serve", "-p", str(port)]
     ready = lambda: services.answers(port)  # noqa: E731 - one word

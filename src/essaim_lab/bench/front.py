@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from essaim_lab import computer
 from essaim_lab.bench import services
 from essaim_lab.bench.control import CHECKOUT
 from essaim_lab.bench.rows import CannotRunError
@@ -37,7 +38,7 @@ def caddy(upstreams: Sequence[int]) -> Iterator[Front]:
     if not deployed.is_file():
         raise CannotRunError(f"{deployed} is not there: run this from a checkout")
     with tempfile.TemporaryDirectory(prefix="essaim-bench-") as name:
-        folder, port = Path(name), services.free_port()
+        folder, port = Path(name), computer.free_port()
         # Port 80 is the computer's own; only what redirects to TLS would need it.
         own = deployed.read_text().replace("{\n", "{\n\tauto_https disable_redirects\n", 1)
         (folder / "Caddyfile").write_text(own)
@@ -48,7 +49,7 @@ def caddy(upstreams: Sequence[int]) -> Iterator[Front]:
             "XDG_CONFIG_HOME": f"{name}/config",
             "ESSAIM_SITE": f"https://localhost:{port}",
             "ESSAIM_UPSTREAMS": " ".join(f"127.0.0.1:{each}" for each in upstreams),
-            "ESSAIM_CADDY_ADMIN": f"localhost:{services.free_port()}",
+            "ESSAIM_CADDY_ADMIN": f"localhost:{computer.free_port()}",
         }
         root = folder / "data" / "caddy/pki/authorities/local/root.crt"
         with services.running(

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import essaim
+from essaim_lab import computer
 from essaim_lab.bench.rows import CannotRunError
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ def libvirt_server() -> Iterator[Server]:
             uid=who.pw_uid,
             gid=who.pw_gid,
             home=home,
-            port=_free_port(),
+            port=computer.free_port(),
             host_key=" ".join((place / "host_key.pub").read_text().split()[:2]),
             key=key,
             place=place,
@@ -255,10 +256,7 @@ def need_packages() -> None:
     """Install what is missing, of Debian and of Python; one of several processes does it."""
     with (CHECKOUT / ".venv" / "kvm.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        missing = [package for path, package in SERVER.items() if not Path(path).exists()]
-        if missing:
-            _apt("update", "-qq")
-            _apt("install", "-y", "-qq", "--no-install-recommends", *missing)
+        computer.need(SERVER)
         lacking = [name for name in ("libvirt", "pycdlib") if not importlib.util.find_spec(name)]
         if lacking:
             words = [str(CHECKOUT / "essaim"), "--prepare", "libvirt"]
@@ -266,27 +264,8 @@ def need_packages() -> None:
             importlib.invalidate_caches()
 
 
-def _apt(*words: str) -> None:
-    environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
-    wait = ["-o", "DPkg::Lock::Timeout=600"]
-    done = subprocess.run(
-        ["apt-get", *wait, *words], env=environ, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise CannotRunError(f"apt-get {' '.join(words)}: {done.stderr.strip()[-500:]}")
-
-
 def _whose(entry: Path) -> int | None:
     """Who a process belongs to; None when it has ended and only its exit code is left."""
     text = (entry / "status").read_text().splitlines()
     said = dict(line.split(":", 1) for line in text)
     return None if said["State"].split()[0] == "Z" else int(said["Uid"].split()[0])
-
-
-def _free_port() -> int:
-    """Find a port of the loopback below those given to outgoing connections."""
-    while True:
-        port = secrets.choice(range(10_000, 20_000))
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from essaim.model.errors import SetupError
+from essaim_lab import computer
 from essaim_lab.bench.rows import CannotRunError
 
 if TYPE_CHECKING:
@@ -31,29 +32,10 @@ CONNECTIONS = 300
 
 def find(program: str, package: str) -> str:
     """Give the program's path; its Debian package is installed when root may.  CannotRunError."""
-    found = _which(program)
-    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
-        environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        for words in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends"]):
-            command = ["apt-get", *words, *([package] if "install" in words else [])]
-            subprocess.run(command, env=environ, capture_output=True, check=False)
-        found = _which(program)
-    if found is None:
-        raise CannotRunError(f"{program} is not here: apt-get install {package}")
-    return found
-
-
-def free_port() -> int:
-    """Give a port of the loopback that nobody listens on now.
-
-    It lies below those the kernel gives to outgoing connections, of which a benchmark makes so
-    many that one could take the port of a server while that is started again.
-    """
-    while True:
-        port = secrets.choice(range(10_000, 32_000))
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
+    try:
+        return computer.find(program, package)
+    except SetupError as error:
+        raise CannotRunError(f"{error.what}: {error.hint}") from error
 
 
 @contextmanager
@@ -124,7 +106,7 @@ def postgresql_server() -> Iterator[Server]:
     """Run PostgreSQL with Debian's settings."""
     server, initdb = find("postgres", "postgresql"), find("initdb", "postgresql")
     with _folder("postgres") as folder:
-        data, port = folder / "data", free_port()
+        data, port = folder / "data", computer.free_port()
         words = [initdb, "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C.UTF-8", "-D"]
         _prepare([*words, str(data)], folder, "postgres")
         options = {
@@ -151,7 +133,7 @@ def mariadb_server() -> Iterator[Server]:
     server = find("mariadbd", "mariadb-server")
     install = find("mariadb-install-db", "mariadb-server")
     with _folder("mysql") as folder:
-        data, port = folder / "data", free_port()
+        data, port = folder / "data", computer.free_port()
         # A starting server removes every temporary table it finds, also those of its neighbours.
         own = ["--no-defaults", f"--datadir={data}", f"--tmpdir={folder}"]
         words = ["--auth-root-authentication-method=normal", "--skip-test-db"]
@@ -193,7 +175,7 @@ def redis_server() -> Iterator[Broker]:
     """Run Redis that keeps nothing on disk."""
     server = find("redis-server", "redis-server")
     with _folder("") as folder:
-        port = free_port()
+        port = computer.free_port()
         command = [server, "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
         with running(command, ready=lambda: answers(port), log=folder / "log") as process:
             yield Broker(f"redis://127.0.0.1:{port}/0", port, process.pid)
@@ -236,9 +218,3 @@ def _folder(user: str) -> Iterator[Path]:
         if user and os.geteuid() == 0:
             shutil.chown(name, user, user)
         yield Path(name)
-
-
-def _which(program: str) -> str | None:
-    places = [*os.environ["PATH"].split(":"), "/usr/sbin"]
-    places += sorted(str(path) for path in Path("/usr/lib/postgresql").glob("*/bin"))
-    return shutil.which(program, path=":".join(places))

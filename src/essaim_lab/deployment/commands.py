@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
@@ -12,8 +10,6 @@ from pathlib import Path
 from typing import IO
 
 from typing_extensions import override
-
-from essaim.model.errors import SetupError
 
 WITHIN = 900.0
 #: Signals that ask to end: Ctrl-C, `kill`, a terminal that was closed.
@@ -87,17 +83,3 @@ def undisturbed() -> Iterator[None]:
     finally:
         for number, handler in before:
             signal.signal(number, handler)
-
-
-def need(programs: dict[str, str]) -> None:
-    """See to it that programs are there: root installs their packages, others are told to."""
-    path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
-    missing = sorted({pack for tool, pack in programs.items() if not shutil.which(tool, path=path)})
-    if not missing:
-        return
-    if os.geteuid() != 0 or not shutil.which("apt-get"):
-        names = " ".join(missing)
-        raise SetupError(f"not installed: {names}", hint=f"sudo apt-get install {names}")
-    environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    call(["apt-get", "update", "-qq"], environ)
-    call(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing], environ)

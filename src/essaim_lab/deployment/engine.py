@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import IO
 
 from essaim.model.errors import SetupError
-from essaim_lab.deployment.commands import call, need
+from essaim_lab.computer import need
+from essaim_lab.deployment.commands import call
 
 #: Programs, and the Debian packages they come from.
 NEEDED = {
