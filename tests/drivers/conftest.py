@@ -55,3 +55,20 @@ def somebody():
 @pytest.fixture(scope="session")
 def their_rootfs(somebody, rootfs) -> Path:
     return unpack_for(somebody, rootfs)
+
+
+@pytest.fixture(scope="module")
+def server():
+    """An account on a computer where libvirt runs."""
+    from hypervisor import hypervisor
+
+    with hypervisor() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def disk(server, tmp_path_factory) -> Path:
+    """A disk with nothing on it."""
+    from drivers.libvirt_lab import blank_disk
+
+    return blank_disk(tmp_path_factory.mktemp("disk") / "blank.qcow2")

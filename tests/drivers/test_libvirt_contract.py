@@ -27,14 +27,6 @@ HERE = [check for check in contract.CHECKS if check not in NOT_HERE]
 
 
 @pytest.fixture(scope="module")
-def server():
-    from hypervisor import hypervisor
-
-    with hypervisor() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
 def tiny(server) -> Path:
     """The smallest image that is shipped, as a disk."""
     from essaim.config.images import find_image

@@ -26,14 +26,6 @@ WORDS = "the guest is here\r\n"
 
 
 @pytest.fixture(scope="module")
-def server():
-    from hypervisor import hypervisor
-
-    with hypervisor() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
 def disk(server, tmp_path_factory) -> Path:
     from drivers.libvirt_guest import guest_disk
 

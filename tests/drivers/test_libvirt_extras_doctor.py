@@ -21,14 +21,6 @@ pytestmark = [
 OTHER_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl"
 
 
-@pytest.fixture(scope="module")
-def server():
-    from hypervisor import hypervisor
-
-    with hypervisor() as made:
-        yield made
-
-
 @pytest.fixture
 def it(server):
     from drivers.libvirt_lab import virt_lab

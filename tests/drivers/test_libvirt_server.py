@@ -33,21 +33,6 @@ STRANGER = """<domain type='qemu'>
 </domain>"""
 
 
-@pytest.fixture(scope="module")
-def server():
-    from hypervisor import hypervisor
-
-    with hypervisor() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def disk(server, tmp_path_factory) -> Path:
-    from drivers.libvirt_lab import blank_disk
-
-    return blank_disk(tmp_path_factory.mktemp("disk") / "blank.qcow2")
-
-
 @pytest.fixture
 def it(server, disk):
     from drivers.libvirt_lab import virt_lab

@@ -9,23 +9,26 @@ import socket
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from essaim.drivers.libvirt import dial, ssh
-from essaim.drivers.libvirt.settings import Settings
+from essaim.drivers.libvirt.settings import read
 from essaim.model.errors import RejectedError, SetupError, TransientError
+from essaim.model.stacks import Site
 
-SETTINGS = Settings(
-    site="rhodey",
-    uri="qemu+ssh://alice@rhodey:2222/session",
-    mode="session",
-    host="rhodey",
-    user="alice",
-    port=2222,
-    host_key="ssh-ed25519 AAAA",
-    key="~/some key",
+SETTINGS = read(
+    Site(
+        name="rhodey",
+        driver="libvirt",
+        settings={
+            "uri": "qemu+ssh://alice@rhodey:2222/session",
+            "host_key": "ssh-ed25519 AAAA",
+            "key": "~/some key",
+        },
+    )
 )
 
 
@@ -70,7 +73,7 @@ def test_it_is_for_its_owner_only_and_stays_as_it_is(state):
 
 
 def test_another_server_has_another_folder(state):
-    other = Settings(site="x", uri="", mode="session", host="other", host_key="ssh-rsa A")
+    other = replace(SETTINGS, host="other")
     assert ssh.lay_out(other, state) != ssh.lay_out(SETTINGS, state)
 
 
@@ -109,9 +112,7 @@ def test_a_server_that_is_not_there_is_transient(state):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    gone = Settings(
-        site="rhodey", uri="", mode="session", host="127.0.0.1", port=port, host_key="ssh-rsa A"
-    )
+    gone = replace(SETTINGS, host="127.0.0.1", port=port)
     with pytest.raises(TransientError, match=r"rhodey: 127\.0\.0\.1 cannot be reached: .*refused"):
         ssh.run(ssh.lay_out(gone, state), gone, ("true",), b"", 30)
 
