@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+import nursery
 
 ROOT = Path(__file__).parents[2]
 STACK = """\
@@ -22,14 +23,8 @@ network: {cidr: 10.9.0.0/29}
 
 
 def essaim(*words: str, home: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-P", "-c", "from essaim.cli import main; main()", *words],
-        cwd=ROOT,
-        env={"HOME": str(home), "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    env = {"HOME": str(home), "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
+    return nursery.run(words, env=env, cwd=ROOT, timeout=120)
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,12 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from essaim.model.fleet import LeaseState, NodeState, Wish
 from essaim.store.database import open_database
 from essaim.usecases import leases as use
+from patience import in_test_all
 from usecases.plane import KEY, Plane
 
 PROCESSES = 3
@@ -68,6 +71,10 @@ def clients(url: str, names: list[str]) -> list[dict]:
     return [each for answer in answers for each in json.loads(answer)]
 
 
+@pytest.mark.parametrize(
+    "kind",
+    ["mariadb", *(pytest.param(kind, marks=in_test_all) for kind in ("postgresql", "sqlite"))],
+)
 def test_300_clients_share_100_nodes_and_the_rest_queue_fairly(url):
     database = open_database(url)
     plane = Plane(database)
