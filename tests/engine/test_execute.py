@@ -19,6 +19,7 @@ from essaim.engine.owner import this_owner
 from essaim.engine.workflow import Backoff, OnFailure, Step, Workflow
 from essaim.model.errors import (
     HeldError,
+    NotYetError,
     RejectedError,
     StoreAwayError,
     StoreBrokenError,
@@ -151,6 +152,22 @@ def test_again_keeps_no_thread_and_uses_no_attempt(rig):
     assert rig.journal.steps("a")[0].attempts == 0
     assert 3000 < rig.drain(engine) <= 3600
     assert [event for event in rig.events if event[0] == "step"] == [("step", "one", "")]
+
+
+def test_what_is_not_yet_done_is_asked_again_and_is_no_failure(rig):
+    later = [NotYetError("clones", after=0)] * 9  # more often than a step may fail
+    rig.workflow(rig.step("one", [*later, NotYetError("clones 50 %", after=3600), None]))
+    run = rig.go()
+    assert (run.state, run.note, run.error) == (RunState.READY, "clones 50 %", "")
+    assert rig.journal.steps("a")[0].attempts == 0
+    assert rig.did == ["one"] * 10
+
+
+def test_an_undo_may_not_be_done_yet_either(rig):
+    later = NotYetError("still cloning", after=0)
+    rig.workflow(rig.step("one", [RejectedError("no")], undo=[later, None]))
+    assert rig.go().state is RunState.FAILED
+    assert rig.did == ["one", "-one", "-one"]
 
 
 def test_elapsed_spans_pauses(rig):

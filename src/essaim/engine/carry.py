@@ -16,7 +16,7 @@ from essaim.engine.context import StepContext
 from essaim.engine.decide import next_do, next_undo
 from essaim.engine.failure import Failure, Verdict, judge, pause
 from essaim.engine.workflow import OnFailure
-from essaim.model.errors import RejectedError, StoreError
+from essaim.model.errors import NotYetError, RejectedError, StoreError
 from essaim.model.journal import LostError, Mark, Move, Slot
 from essaim.model.runs import Again, Event, RunState, StepRecord, StepState
 
@@ -211,6 +211,8 @@ class Carrier:
     def _failed(self, step: Step, error: Exception) -> bool:
         if isinstance(error, StoreError):
             return self._pause(LATER, error.what)
+        if isinstance(error, NotYetError):
+            return self._pause(error.after, error.what)
         tries = self._records[step.name].attempts + 1
         failure = judge(error, tries, step.retry)
         if failure.verdict is Verdict.RETRY:
@@ -225,6 +227,8 @@ class Carrier:
     def _undo_failed(self, step: Step, error: Exception) -> bool:
         if isinstance(error, StoreError):
             return self._pause(LATER, error.what)
+        if isinstance(error, NotYetError):
+            return self._pause(error.after, error.what)
         tries = self._records[step.name].attempts + 1
         failure = judge(error, tries, step.retry)
         if failure.verdict is Verdict.RETRY:

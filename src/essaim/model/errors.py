@@ -64,6 +64,16 @@ class ReplayError(RejectedError):
     code = "replay"
 
 
+class NotYetError(EssaimError):
+    """What was asked for is under way: ask again `after` seconds.  A step does so by itself."""
+
+    code = "not-yet"
+
+    def __init__(self, what: str, *, after: float, hint: str = "") -> None:
+        super().__init__(what, hint=hint)
+        self.after = after
+
+
 class StuckError(EssaimError):
     """Neither going on nor going back is safe: a person decides."""
 
