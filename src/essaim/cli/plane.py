@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 STOP_WITHIN = 30.0
 #: Seconds answers under way have when the API stops: streams of events never end by themselves.
 ANSWER_WITHIN = 5
+#: Seconds a connection without a request is kept.
+KEEP_ALIVE = 60
 #: Seconds after which it is asked again where gateways are.
 PLACES_EVERY = 3.0
 ANYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - recognised, not listened on
@@ -132,6 +134,9 @@ class ApiServer:
             lifespan="off",
             access_log=False,
             timeout_graceful_shutdown=ANSWER_WITHIN,
+            # Longer than a front door keeps its connections: whoever sends on one that is closed at
+            # that very moment has lost a request that may not be sent twice.
+            timeout_keep_alive=KEEP_ALIVE,
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
