@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 CHAOS :=
 COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: help dev lock test test-all test-libvirt slurm-libvirt check bench bench-libvirt soak chaos up-cluster demo-cluster down-cluster clean
+.PHONY: help dev lock test test-all test-libvirt slurm-libvirt check bench bench-libvirt bench-school soak chaos up-cluster demo-cluster down-cluster clean
 
 help:            ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 16
@@ -16,8 +16,8 @@ dev:             ## Make the development environment from the lock files
 	@./essaim --prepare dev
 
 lock:            ## Resolve the dependencies anew and write the lock files (needs uv)
-	$(COMPILE) pyproject.toml --extra celery --extra mariadb --extra postgresql --extra server -o requirements.lock
-	$(COMPILE) pyproject.toml --extra ansible --extra celery --extra compare --extra mariadb --extra nix --extra postgresql --extra server --group dev -c requirements.lock -o requirements-dev.lock
+	$(COMPILE) pyproject.toml --extra celery --extra dns --extra ldap --extra mariadb --extra postgresql --extra proxmox --extra server --extra windows -o requirements.lock
+	$(COMPILE) pyproject.toml --extra celery --extra compare --extra nix --extra postgresql --extra school --extra server --group dev -c requirements.lock -o requirements-dev.lock
 	$(COMPILE) pyproject.toml --extra libvirt -c requirements-dev.lock -o requirements-libvirt.lock
 
 test: dev        ## Run every test; installs the Debian packages they need when root
@@ -48,6 +48,9 @@ bench-libvirt: dev ## Measure virtual machines beside kcli and virsh; writes ben
 	./essaim --prepare libvirt
 	$(BIN)/python -m essaim_lab.bench libvirt --json bench-libvirt.json
 
+bench-school: dev ## Enrol 600 students on a simulated Proxmox cluster, beside other policies; writes bench-school.json
+	$(BIN)/python -m essaim_lab.bench school --json bench-school.json
+
 soak: dev        ## Let 10,000 agents beat for ten minutes; writes soak.json
 	$(BIN)/python -m essaim_lab.bench beats --minutes 10 --json soak.json
 
@@ -65,5 +68,5 @@ down-cluster:    ## Take the deployment away, data too
 	$(BIN)/python -m essaim_lab.deployment down
 
 clean:           ## Remove what the targets made (not the image cache, not your machines)
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage bench.json bench-libvirt.json soak.json
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage bench.json bench-libvirt.json bench-school.json soak.json
 	find src tests -name __pycache__ -prune -exec rm -rf {} +

@@ -24,12 +24,14 @@ from essaim.engine.workflow import Step, Workflow
 from essaim.model.fleet import Announcement, LeaseState, NodeState, Quota, Role, User
 from essaim.model.runs import Again
 from essaim.plan.health import Policy
+from essaim.store.classes import Classes
 from essaim.store.database import migrate, open_database
 from essaim.store.events import Events
 from essaim.store.fleet import Fleet
 from essaim.store.journal import SqlJournal
 from essaim.store.leases import Leases
 from essaim.store.people import People
+from essaim.store.rosters import Rosters
 from essaim.store.visits import Visits
 from essaim.store.workers import Workers
 from essaim.usecases.credentials import digest, new_token, sign_access
@@ -76,6 +78,8 @@ class Plane:
         self.people = People(self.database)
         self.events = Events(self.database)
         self.visits = Visits(self.database)
+        self.rosters = Rosters(self.database)
+        self.classes = Classes(self.database)
         self.fleet = Fleet(self.database, policy)
         self.leases = Leases(self.database, policy)
         self.journal = SqlJournal(self.database)

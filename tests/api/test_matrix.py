@@ -165,6 +165,31 @@ ROWS: dict[tuple[str, str], Row] = {
     ),
     ("GET", "/api/runs/{run_id}"): Row(path=lambda cast: f"/api/runs/{cast.run}", says=OWNER),
     ("GET", "/api/events"): Row(says=all_of(200)),
+    # With rosters, and everybody who has to do with one: tests/api/test_students.py.
+    ("GET", "/api/students"): Row(says=all_of(200)),
+    ("POST", "/api/students/claim"): Row(body=lambda _cast: {"code": "seat_x"}, says=all_of(404)),
+    ("GET", "/api/rosters"): Row(says=all_of(200)),
+    ("GET", "/api/rosters/{roster}"): Row(
+        path=lambda _cast: "/api/rosters/promo", says=all_of(404)
+    ),
+    **{
+        (method, f"/api/students/{{roster}}/{{login}}{rest}"): Row(
+            path=lambda _cast, rest=rest: (
+                "/api/students/promo/alice"
+                + rest.replace("{verb}", "start").replace("{label}", "before")
+            ),
+            says=all_of(404),
+        )
+        for method, rest in (
+            ("GET", ""),
+            ("DELETE", ""),
+            ("POST", "/{verb}"),
+            ("GET", "/snapshots"),
+            ("PUT", "/snapshots/{label}"),
+            ("DELETE", "/snapshots/{label}"),
+            ("POST", "/snapshots/{label}/restore"),
+        )
+    },
 }
 
 #: The server trusts its neighbour to say where a request came from: here, from elsewhere.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from essaim.workflows.table import WORKFLOWS
-from workflows import fleet, sandbox
+from workflows import fleet, projects, sandbox, school
 from workflows.generic import check_workflow, every_trial
 
 
@@ -20,7 +20,7 @@ def test_nothing_is_doubled_and_nothing_left(kind, name, part, new_database, tmp
 
 
 def test_every_workflow_is_tried():
-    cases = (*sandbox.MACHINES, *sandbox.STACKS, *fleet.LEASES)
+    cases = (*sandbox.MACHINES, *sandbox.STACKS, *fleet.LEASES, *school.SCHOOL, *projects.PROJECTS)
     tried = {name.partition(",")[0] for name in cases}
     # `build` is tried in tests/images, which interrupts real builds; `gate` does nothing.
     assert tried | {"build", "gate"} == set(WORKFLOWS)

@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from essaim import __version__
-from essaim.api import events, leases, nodes, people, problems, watching
+from essaim.api import events, leases, nodes, people, problems, students, watching
 from essaim.api.limits import Limiter
 from essaim.api.options import Options
 from essaim.api.wire import SecureHeaders, SmallBodies
@@ -20,7 +20,14 @@ if TYPE_CHECKING:
 __all__ = ["Options", "create_app"]
 
 #: Those asked most come first.
-ROUTERS = (nodes.router, leases.router, people.router, events.router, watching.router)
+ROUTERS = (
+    nodes.router,
+    leases.router,
+    people.router,
+    students.router,
+    events.router,
+    watching.router,
+)
 ABOUT = """Rent machines of a fleet.  Log in, send the access token as `Authorization: Bearer …`;
 whatever fails is told as a problem (RFC 9457) with a stable `code`."""
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from essaim.bootstrap.drivers import make_driver
+from essaim.bootstrap.servers import Servers
 from essaim.model.errors import SetupError
 from essaim.model.machines import Closes
 from essaim.model.spelling import meant
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from essaim.workflows.ways import Ways
 
 #: How many may do a thing at once on a site that does not say.
-SLOTS = {"create": 16, "start": 8, "destroy": 16}
+SLOTS = {"create": 16, "start": 8, "destroy": 16, "paced": 100_000}
 PROVISIONERS = ("native", "ansible")
 #: Connections to a database server, kept and for moments, by kind of process: as many as it has
 #: threads that ask.  Any other kind has what `store.database` says.  An API under load needs all of
@@ -79,7 +80,7 @@ def _pool(said: str) -> tuple[int, int] | None:
     return int(kept), int(more or 0)
 
 
-class App:
+class App(Servers):
     """One control plane.  Parts are made, and their libraries imported, when first used."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ, *, kind: str = "command") -> None:
@@ -114,8 +115,11 @@ class App:
         #: A command finishes what it was asked for, not what somebody else has stopped; a server
         #: takes all that is due.
         self.own_only = True
+        #: Most threads that carry runs in this process.
+        self.threads = 32
         #: Whoever wants to see what runs do; called from worker threads.
         self.watch: Callable[[Event], None] = lambda _event: None
+        super().__init__(lambda: self.database, lambda: self.journal)
         self._drivers: dict[str, tuple[Site, Driver]] = {}
         self._making = threading.Lock()
 
@@ -335,6 +339,7 @@ class App:
             stacks=self.stacks,
             logs=self.logs,
             lending=self.lending,
+            school=self.school,
         )
         return Engine(
             self.journal,
@@ -364,7 +369,7 @@ class App:
             return LeavingCourier(self.journal)
         from essaim.couriers.threads import ThreadCourier
 
-        return ThreadCourier(self.engine)
+        return ThreadCourier(self.engine, self.threads)
 
     def close(self) -> None:
         """Let go of what was opened."""
@@ -375,6 +380,7 @@ class App:
             self.engine.close()  # else the courier's threads have it, and close it
         if "remote" in made:
             self.remote.close()
+        self.close_servers()
         for _site, driver in self._drivers.values():
             if isinstance(driver, Closes):
                 driver.close()

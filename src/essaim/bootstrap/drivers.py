@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
-from essaim.model.errors import TransientError, UnknownError
+from essaim.model.errors import SetupError, TransientError, UnknownError
 from essaim.model.machines import Form
 from essaim.model.spelling import meant
 
@@ -34,10 +34,29 @@ def make_driver(app: App, site: Site) -> Driver:
             plane=app.settings.secret("plane").hex()[:12],
             state=app.home / "libvirt" / site.name,
         )
+    if site.driver == "proxmox":
+        return _proxmox(app, site)
     from essaim.config.drivers import DRIVERS
 
     raise UnknownError(
         f"no driver called {site.driver}", hint=meant(site.driver, DRIVERS, kind="there are")
+    )
+
+
+def _proxmox(app: App, site: Site) -> Driver:
+    try:
+        from essaim.drivers.proxmox.driver import Proxmox
+    except ModuleNotFoundError as error:
+        raise SetupError(
+            f"the Python package {error.name} is missing", hint="pip install 'essaim[proxmox]'"
+        ) from error
+    from essaim.store.limits import Limits
+
+    return Proxmox(
+        site,
+        reservations=app.reservations,
+        limits=Limits(app.database),
+        plane=app.settings.secret("plane").hex()[:12],
     )
 
 

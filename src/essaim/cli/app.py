@@ -21,16 +21,20 @@ from essaim.cli import (
     gateway,
     images,
     inventory,
+    lab,
     leases,
     locks,
     machines,
+    mine,
     nodes,
     people,
+    project,
     renting,
     runs,
     serve,
     snapshots,
     stacks,
+    students,
     worker,
 )
 
@@ -50,6 +54,8 @@ app.command(rich_help_panel=MAKE)(stacks.up)
 app.command(rich_help_panel=MAKE)(stacks.plan)
 app.command(rich_help_panel=MAKE)(stacks.down)
 app.command(rich_help_panel=MAKE)(locks.lock)
+app.add_typer(project.app, name="project", rich_help_panel=MAKE)
+app.add_typer(students.app, name="students", rich_help_panel=MAKE)
 app.command(rich_help_panel=USE)(machines.ssh)
 app.command(rich_help_panel=USE)(machines.run)
 app.command(rich_help_panel=USE)(console.console)
@@ -74,6 +80,7 @@ for command in (
     events.events,
 ):
     app.command(rich_help_panel=RENT)(command)
+app.add_typer(mine.app, name="mine", rich_help_panel=RENT)
 app.command(rich_help_panel=LEND)(serve.serve)
 app.command(rich_help_panel=LEND)(api.api)
 app.command(rich_help_panel=LEND)(controller.controller)
@@ -86,6 +93,7 @@ app.add_typer(people.projects, name="projects", rich_help_panel=LEND)
 app.command(rich_help_panel=LEND)(demo.demo)
 app.add_typer(images.app, name="image", rich_help_panel=CARE)
 app.command(rich_help_panel=CARE)(doctor.doctor)
+app.add_typer(lab.app, name="lab", rich_help_panel=CARE)
 app.command(rich_help_panel=CARE)(inventory.adopt)
 app.command(rich_help_panel=CARE)(check.check)
 

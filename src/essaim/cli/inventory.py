@@ -17,18 +17,45 @@ if TYPE_CHECKING:
     from essaim.model.names import MachineName
 
 Site = Annotated[str, typer.Option("--site", metavar="SITE", help="site/SITE.yaml of the lab.")]
+ForAnsible = Annotated[
+    bool, typer.Option("--list", help="Our own machines, as Ansible asks an inventory script.")
+]
+OneHost = Annotated[
+    str | None, typer.Option("--host", metavar="NAME", help="One of these, likewise.")
+]
+OnlyStack = Annotated[
+    list[str] | None, typer.Option("--stack", metavar="STACK", help="Of this stack alone.")
+]
 
 
-def inventory(site: Site, lab: Lab = ".", as_json: Json = False) -> None:
+def inventory(
+    site: Site = "",
+    lab: Lab = ".",
+    for_ansible: ForAnsible = False,
+    host: OneHost = None,
+    stack: OnlyStack = None,
+    as_json: Json = False,
+) -> None:
     """List every machine of a site: ours, and those that others made.  Changes nothing.
 
     [bold]essaim inventory --site rhodey[/bold]
 
     Machines without an owner are strangers: Essaim looks at them and never
     touches them, until you say [bold]essaim adopt[/bold].
+
+    With [bold]--list[/bold] it is an inventory for plain Ansible: write
+    [bold]exec essaim inventory "$@"[/bold] into a script, make it executable, and
+    [bold]ansible-playbook -i ./SCRIPT site.yml[/bold] reaches the machines of our stacks.
     """
     from essaim.usecases import inventory as use
 
+    if for_ansible or host is not None:
+        with control_plane() as app:
+            ours = use.for_ansible(app, stack or ())
+        print_json(ours if host is None else ours["_meta"]["hostvars"].get(host, {}))
+        return
+    if not site:
+        raise typer.BadParameter("say --site SITE, or --list for Ansible")
     with control_plane() as app:
         found = use.list_all(app, site, lab)
     if as_json:

@@ -239,7 +239,7 @@ def _carry_out(app: App, stored: StoredPlan, *, yes: bool, ask: bool = False) ->
     progress = Progress(stored.plan, live=on_terminal())
     app.watch = progress
     run_id = use.apply(app, stored)
-    with _interruptible(app), shown(progress):
+    with interruptible(app), shown(progress):
         run = use.follow(app, run_id)
     return _conclude(run, progress)
 
@@ -256,7 +256,7 @@ def _confirm(stored: StoredPlan, *, yes: bool, ask: bool) -> None:
 
 
 @contextmanager
-def _interruptible(app: App) -> Iterator[None]:
+def interruptible(app: App) -> Iterator[None]:
     """Ctrl-C once: stop cleanly.  Twice: leave at once; the journal keeps everything anyway."""
 
     def stop(_signal: int, _frame: object) -> None:

@@ -10,8 +10,10 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
+from essaim.config import drivers_proxmox
 from essaim.config.problems import HintedError
 from essaim.config.schema import SiteSchema
+from essaim.config.servers import read_servers
 from essaim.model.spelling import meant
 from essaim.model.stacks import Site
 
@@ -144,6 +146,7 @@ class LibvirtSchema(SiteSchema):
 #: The drivers a site may name; each is a module of `essaim.drivers`.
 DRIVERS = {
     "libvirt": Kind(LibvirtSchema, names=False, seeds=True),
+    "proxmox": Kind(drivers_proxmox.ProxmoxSchema, names=False, seeds=False),
     "sandbox": Kind(SiteSchema, names=True, seeds=False),
 }
 
@@ -158,14 +161,30 @@ def read_site(values: Mapping[str, Any], problems: Problems) -> Site | None:
         hint = meant(general.driver, DRIVERS, kind="drivers")
         problems.add(("site", "driver"), f"there is no driver {general.driver}", hint)
         return None
+    schema = _schema(kind, values, problems)
+    if schema is None:
+        return None
+    own = schema.model_fields_set - {"name", "driver", "slots"}
+    settings = {key: _plain(getattr(schema, key)) for key in values if key in own}
+    settings |= read_servers(values, problems)
+    if isinstance(schema, drivers_proxmox.ProxmoxSchema):
+        settings = drivers_proxmox.place(settings, problems)
+    return Site(name=schema.name, driver=schema.driver, settings=settings, slots=dict(schema.slots))
+
+
+def _schema(kind: Kind, values: Mapping[str, Any], problems: Problems) -> SiteSchema | None:
+    """Read the driver's settings, and note what does not fit together."""
+    if kind.schema is drivers_proxmox.ProxmoxSchema:
+        if not drivers_proxmox.without_secrets(values, problems):
+            return None
+        found = problems.validate(drivers_proxmox.ProxmoxSchema, values, ("site",))
+        if found is not None:
+            drivers_proxmox.check(found, problems)
+        return found
     schema = problems.validate(kind.schema, values, ("site",))
     if isinstance(schema, LibvirtSchema) and not schema.host_key:
         _want_host_key(schema, problems)
-    if schema is None:
-        return None
-    own = schema.model_fields_set - SiteSchema.model_fields.keys()
-    settings = {key: _plain(getattr(schema, key)) for key in values if key in own}
-    return Site(name=schema.name, driver=schema.driver, settings=settings, slots=dict(schema.slots))
+    return schema
 
 
 def _plain(value: Any) -> Any:

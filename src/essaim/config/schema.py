@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -111,6 +111,16 @@ class NetworkSchema(_Schema):
     cidr: str
 
 
+class AwxSchema(_Schema):
+    """Who plays the playbooks of projects there."""
+
+    url: str
+    token: dict[str, str]
+    template: str | None = None
+    inventory: str | None = None
+    ca: str | None = None
+
+
 class SiteSchema(BaseModel):
     """A site; what is not named here is the driver's business."""
 
@@ -119,6 +129,15 @@ class SiteSchema(BaseModel):
     name: str
     driver: str
     slots: Annotated[dict[str, Count], BeforeValidator(_mapping)] = {}
+    # Servers of its network: see `config.servers`.
+    dns: dict[str, Any] | None = None
+    dhcp: dict[str, Any] | None = None
+    desktop: dict[str, Any] | None = None
+    directory: dict[str, Any] | None = None
+    # For projects: see docs/projects.md.
+    bases: Annotated[dict[str, str], BeforeValidator(_mapping)] | None = None
+    awx: AwxSchema | None = None
+    host_keys: Literal["first"] | None = None
 
 
 class StackSchema(_Schema):

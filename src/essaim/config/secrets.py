@@ -6,14 +6,12 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from pathlib import Path
+from typing import Any, Self
 
 from typing_extensions import override
 
 from essaim.model.errors import SetupError, UnknownError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 #: A name may be a path below `secrets/`, and must not climb out of it.
 NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]|[./](?=[A-Za-z0-9_-]))*")
@@ -69,6 +67,33 @@ def resolve_secret(name: str, lab: Path) -> str:
         raise UnknownError(f"there is no secret {name}", hint=hint) from exc
     except (PermissionError, UnicodeDecodeError) as exc:
         raise SetupError(f"the secret {name} cannot be read from {file}: {exc}") from exc
+
+
+def read_secret(reference: Mapping[str, str] | None, what: str, lab: Path | None = None) -> str:
+    """Return the secret of {env: NAME} or {file: PATH}; nothing for no reference.
+
+    A path that is not absolute is one of the lab.  SetupError when the secret is not there, or when
+    others on this computer may read its file.
+    """
+    if not reference:
+        return ""
+    if name := reference.get("env"):
+        if value := os.environ.get(name):
+            return value
+        raise SetupError(f"the secret of {what} is not in the environment", hint=f"export {name}=…")
+    path = (lab or Path()) / Path(reference["file"]).expanduser()
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISREG(mode) and mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise SetupError(
+                f"the secret of {what} may be read by others: {path}", hint=f"chmod 600 {path}"
+            )
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as exc:
+        raise SetupError(
+            f"the secret of {what} cannot be read: {exc}",
+            hint=f"write it to {path} and chmod 600 it",
+        ) from exc
 
 
 def references(

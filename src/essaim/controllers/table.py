@@ -8,6 +8,7 @@ from essaim.controllers.dispatch import Dispatch, Dispatches
 from essaim.controllers.health import Checks, Health
 from essaim.controllers.leases import Expiry, Homes, Queue
 from essaim.controllers.rollcall import RollCall
+from essaim.controllers.schooling import Schooling
 from essaim.controllers.upkeep import Upkeep
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ def controllers(services: Services, *, homes_every: float = 60.0) -> list[Contro
         Homes(services, every=homes_every),
         Upkeep(services),
         RollCall(services),
+        Schooling(services),
     ]
     if isinstance(services.courier, Dispatches):
         made.append(Dispatch(services.courier))

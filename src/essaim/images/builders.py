@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from essaim.model.stacks import Image
 
 #: Name of the file or folder that is the image, in the folder `Job.home`.
-RESULT = {Form.ROOTFS: "rootfs", Form.DISK: "disk.qcow2"}
+RESULT = {Form.ROOTFS: "rootfs", Form.DISK: "disk.qcow2", Form.TEMPLATE: "template.json"}
 
 _MODULES = {
     ("debian", Form.ROOTFS): "essaim.images.debian_root",
@@ -26,6 +26,7 @@ _MODULES = {
     ("nix", Form.DISK): "essaim.images.nix",
     ("import", Form.DISK): "essaim.images.imported",
     ("packer", Form.DISK): "essaim.images.packer",
+    ("template", Form.TEMPLATE): "essaim.images.template",
 }
 
 

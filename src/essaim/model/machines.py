@@ -47,6 +47,7 @@ class Form(enum.StrEnum):
 
     ROOTFS = "rootfs"  #: a folder that holds a root file system
     DISK = "disk"  #: a bootable qcow2 file
+    TEMPLATE = "template"  #: something the site has already: nothing is built
 
 
 class Driver(Protocol):
@@ -84,6 +85,14 @@ class Networks(Protocol):
 
     def network(self, stack: str) -> Network | None:
         """The network as it is now; None when there is none."""
+
+
+@runtime_checkable
+class Cards(Protocol):
+    """A driver that says which network card a machine has, or will have, before it starts."""
+
+    def card(self, name: MachineName) -> str:
+        """The card's address, lower case with colons: the same until the machine is destroyed."""
 
 
 @runtime_checkable

@@ -215,6 +215,88 @@ WORDS: Mapping[str, tuple[str, str]] = {
         "only the machine's own ports",
         "seulement les ports de la machine elle-même",
     ),
+    # -- students' own machines: the API's problems, in both languages
+    "seat.unknown": (
+        "there is no student {login} on {roster}, or they are not yours to see",
+        "pas d'étudiant {login} dans {roster}, ou vous n'y avez pas accès",
+    ),
+    "seat.no_roster": (
+        "there is no roster {roster}, or you do not teach it",
+        "pas de promotion {roster}, ou vous ne l'enseignez pas",
+    ),
+    "seat.code": (
+        "this code is not known, or was used before: ask your teacher for another",
+        "ce code est inconnu ou a déjà servi : demandez-en un autre à votre enseignant",
+    ),
+    "seat.busy": (
+        "{machine}: something is being done with it ({doing}): try again in a moment",
+        "{machine} : une opération est en cours ({doing}) : réessayez dans un instant",
+    ),
+    "seat.there": (
+        "{machine} is there already; reset makes it anew",
+        "{machine} existe déjà ; reset la refait à neuf",
+    ),
+    "seat.retired": (
+        "{machine} was retired: ask your teacher to put you back on the roster",
+        "{machine} a été retirée : demandez à votre enseignant de vous réinscrire",
+    ),
+    "seat.none": (
+        "{machine} does not exist; create makes it",
+        "{machine} n'existe pas ; create la crée",
+    ),
+    "seat.teachers": ("only teachers may do this", "réservé aux enseignants"),
+    "seat.quota": (
+        "you may have {most} machine(s) at a time",
+        "vous pouvez avoir {most} machine(s) à la fois",
+    ),
+    "seat.label": (
+        "a snapshot's name has small letters, digits and dashes, and begins with a letter",
+        "le nom d'un instantané : minuscules, chiffres et tirets, une lettre d'abord",
+    ),
+    "seat.label_taken": (
+        "{machine} has a snapshot {label} already",
+        "{machine} a déjà un instantané {label}",
+    ),
+    "seat.no_label": (
+        "{machine} has no snapshot {label}",
+        "{machine} n'a pas d'instantané {label}",
+    ),
+    "seat.snapshots": (
+        "{machine}: {most} snapshots are allowed; forget one first",
+        "{machine} : {most} instantanés au plus ; oubliez-en un d'abord",
+    ),
+    "seat.keeps_none": (
+        "{machine} cannot keep snapshots where it is",
+        "{machine} ne peut pas garder d'instantané là où elle est",
+    ),
+    # -- students' own machines: the command line
+    "seat.headings": (
+        "MACHINE|STATE|ADDRESS|SINCE|NOW",
+        "MACHINE|ÉTAT|ADRESSE|DEPUIS|EN COURS",
+    ),
+    "seat.nothing": (
+        "you have no machine; claim yours with: essaim mine claim CODE",
+        "vous n'avez pas de machine ; prenez la vôtre avec : essaim mine claim CODE",
+    ),
+    "seat.which": (
+        "which one? you have {machines}",
+        "laquelle ? vous avez {machines}",
+    ),
+    "seat.claimed": ("{machine} is yours", "{machine} est à vous"),
+    "seat.lost": (
+        "what is on the disk of {machine} is lost. Go on?",
+        "le contenu du disque de {machine} sera perdu. Continuer ?",
+    ),
+    "seat.kept": ("{machine}: kept as {label}", "{machine} : gardée sous {label}"),
+    "seat.coming": ("being made", "en création"),
+    "seat.ready": ("ready", "prête"),
+    "seat.failed": ("failed", "en échec"),
+    "seat.stuck": ("needs a person", "attend une personne"),
+    "seat.retired_state": ("retired until {until}", "retirée, gardée jusqu'au {until}"),
+    "seat.without": ("given back", "rendue"),
+    "seat.on": ("on", "allumée"),
+    "seat.off": ("off", "éteinte"),
+    "seat.absent": ("absent", "absente"),
     # -- shown at login on a rented machine
     "machine.moved": (
         "Your machine was lost; since then you are on {machine}, at the same address.",

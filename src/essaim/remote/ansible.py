@@ -54,7 +54,7 @@ def play(
             with _started([program, *arguments, str(playbook)], box) as process:
                 _follow(process, role, targets, record=record, note=note)
         finally:
-            _hang_up(box / "cp")
+            hang_up(box / "cp")
 
 
 def find_program() -> str:
@@ -145,7 +145,7 @@ def _started(words: Sequence[str], box: Path) -> Iterator[subprocess.Popen[str]]
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def _hang_up(sockets: Path) -> None:
+def hang_up(sockets: Path) -> None:
     """End the connections Ansible left open for a later play that will not come."""
     for path in sockets.glob("*"):
         words = ["ssh", "-F", "/dev/null", "-o", f"ControlPath={path}", "-O", "exit", "essaim"]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from essaim.remote.ssh import Target
 
 # `piped` needs no sftp server on the machine.  Skipped hosts say nothing anybody acts on.
-_CONFIG = """\
+CONFIG = """\
 [defaults]
 forks = 20
 local_tmp = {box}/tmp
@@ -56,28 +56,30 @@ def prepare(
             "ansible_port": target.port,
             "ansible_user": target.user,
             "ansible_ssh_private_key_file": str(keyring.user_key()),
-            "ansible_ssh_common_args": shlex.join(_ssh_options(target, box, proxy)),
+            "ansible_ssh_common_args": shlex.join(ssh_options(target, box / "known_hosts", proxy)),
             "ansible_become": bool(target.become),
         }
         for target, facts in targets
     }
     inventory, variables = box / "inventory.yaml", box / "vars.yaml"
-    _write(box / "ansible.cfg", _CONFIG.format(box=box))
-    _write(box / "known_hosts", "".join(f"{alias(t.name)} {t.host_key}\n" for t, _ in targets))
-    _write(inventory, _yaml({"all": {"hosts": hosts, "children": _groups(role, targets)}}))
-    _write(variables, _yaml(common))
+    write_private(box / "ansible.cfg", CONFIG.format(box=box))
+    write_private(
+        box / "known_hosts", "".join(f"{alias(t.name)} {t.host_key}\n" for t, _ in targets)
+    )
+    write_private(inventory, to_yaml({"all": {"hosts": hosts, "children": _groups(role, targets)}}))
+    write_private(variables, to_yaml(common))
     # Results with their output, so that they can be logged.
     return ["-v", "-i", str(inventory), "-e", f"@{variables}"]
 
 
-class _Foreign(str):
+class Foreign(str):
     """Text from a machine: Ansible must not take it for a template, which can run anything here."""
 
     __slots__ = ()
 
 
 def _needs(facts: Facts) -> dict[str, Any]:
-    return {name: _Foreign(given.value) for name, given in facts.needs.items()}
+    return {name: Foreign(given.value) for name, given in facts.needs.items()}
 
 
 def _common(all_vars: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -109,13 +111,14 @@ def _groups(role: Role, targets: Sequence[tuple[Target, Facts]]) -> dict[str, An
     return groups
 
 
-def _ssh_options(
-    target: Target, box: Path, proxy: Callable[[Target], list[str]] | None
+def ssh_options(
+    target: Target, known_hosts: Path, proxy: Callable[[Target], list[str]] | None
 ) -> list[str]:
+    """Give the words that make OpenSSH reach a machine, and believe no other."""
     options = {
         "IdentitiesOnly": "yes",
         "StrictHostKeyChecking": "yes",
-        "UserKnownHostsFile": str(box / "known_hosts"),
+        "UserKnownHostsFile": str(known_hosts),
         "GlobalKnownHostsFile": "/dev/null",
         "HostKeyAlias": alias(target.name),
         "KexAlgorithms": "curve25519-sha256",
@@ -126,20 +129,21 @@ def _ssh_options(
     return [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
 
 
-def _yaml(value: Any) -> str:
+def to_yaml(value: Any) -> str:
+    """Write YAML for Ansible, in which `Foreign` text is no template."""
     import yaml  # noqa: PLC0415 - heavy
 
     class Dumper(yaml.SafeDumper):
         """Writes text from machines so that Ansible takes it as it is."""
 
     Dumper.add_representer(
-        _Foreign,
+        Foreign,
         lambda dumper, text: dumper.represent_scalar("!unsafe", str(text), style='"'),
     )
     return yaml.dump(value, Dumper=Dumper, sort_keys=False)
 
 
-def _write(path: Path, text: str) -> None:
+def write_private(path: Path, text: str) -> None:
     """Write a file only we can read."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)

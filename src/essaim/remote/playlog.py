@@ -13,7 +13,7 @@ _RESULT = re.compile(
     r"(?P<word>ok|changed|failed|fatal): \[(?P<host>[^\]\s]+)[^\]]*\]"
     r"(?:: (?P<how>[A-Z]+)!)?(?: \(item=.*?\))?(?: => (?P<body>\{.*))?"
 )
-_GATHERING = "Gathering Facts"
+GATHERING = "Gathering Facts"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class PlayLog:
 
     def _result(self, found: re.Match[str]) -> TaskResult | None:
         failed = found["word"] in {"failed", "fatal"}
-        if self.task == _GATHERING and not failed:
+        if self.task == GATHERING and not failed:
             return None  # hundreds of facts that nobody asked to see
         body = _parsed(found["body"])
         result = TaskResult(
@@ -67,8 +67,8 @@ class PlayLog:
             host=found["host"],
             failed=failed,
             unreachable=found["how"] == "UNREACHABLE",
-            exit_code=_exit_code(body, failed=failed),
-            output=_output(body),
+            exit_code=exit_code_of(body, failed=failed),
+            output=output_of(body),
         )
         if failed:
             self._last = result.host
@@ -84,13 +84,14 @@ def _parsed(body: str | None) -> dict[str, Any]:
     return parsed if isinstance(parsed, dict) else {"msg": str(parsed)}
 
 
-def _exit_code(body: dict[str, Any], *, failed: bool) -> int:
+def exit_code_of(body: dict[str, Any], *, failed: bool) -> int:
+    """The exit code a task's result tells, or 1 for a failure without one."""
     code = body.get("rc")
     return code if isinstance(code, int) and bool(code) == failed else int(failed)
 
 
-def _output(body: dict[str, Any]) -> str:
+def output_of(body: dict[str, Any]) -> str:
     """Join what the task printed, the message first and the error last."""
     parts = [body.get(key) for key in ("msg", "stdout", "module_stdout", "stderr", "module_stderr")]
-    parts += [_output(nested) for nested in (body.get("failed_modules") or {}).values()]
+    parts += [output_of(nested) for nested in (body.get("failed_modules") or {}).values()]
     return "\n".join(part if isinstance(part, str) else json.dumps(part) for part in parts if part)

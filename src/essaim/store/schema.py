@@ -10,11 +10,15 @@ from __future__ import annotations
 from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, Table, true
 
 from essaim.store.columns import BODY, MARIADB, NAME, SERIAL, WORD, metadata
+from essaim.store.limits import adaptive, adaptive_use
 from essaim.store.meeting import attempt, gateway, visit
 from essaim.store.processes import scaler, scaling, tunnel, worker
 from essaim.store.reservations import reservation
+from essaim.store.school import roster, student, teacher, timetable
 
 __all__ = [
+    "adaptive",
+    "adaptive_use",
     "applied",
     "attempt",
     "command_log",
@@ -33,6 +37,7 @@ __all__ = [
     "pulse",
     "refresh",
     "reservation",
+    "roster",
     "run",
     "scaler",
     "scaling",
@@ -42,6 +47,9 @@ __all__ = [
     "slot_use",
     "stack",
     "step",
+    "student",
+    "teacher",
+    "timetable",
     "tunnel",
     "visit",
     "wait",

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from essaim.config.projected import play_of
 from essaim.config.serial import machine_to_json
 from essaim.model.errors import RejectedError, UnknownError
-from essaim.model.machines import Inventory
+from essaim.model.machines import Dials, Inventory
 from essaim.model.names import MachineName
 from essaim.model.spelling import meant
+from essaim.remote.keyring import alias
+from essaim.usecases.stacks import stored_stack
+from essaim.workflows.tools import machine_target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,6 +91,47 @@ def give_back(services: Services, site: str, lab: str, which: Found) -> MachineN
     services.driver(_site(site, lab)).destroy(name)
     services.stacks.forget_machine(str(name))
     return name
+
+
+def for_ansible(services: Services, stacks: Sequence[str] = ()) -> dict[str, Any]:
+    """Give the machines of our stacks, or of some, as Ansible asks for an inventory.
+
+    A machine is called by its full name where it has one, else STACK.MACHINE.  Groups are the
+    stacks, the groups in them, and those that projects name.  Nothing is asked of any site.
+    """
+    hosts: dict[str, dict[str, Any]] = {}
+    groups: dict[str, list[str]] = {}
+    for name in stacks or services.stacks.list_stacks():
+        stack, _lab = stored_stack(services, name)
+        for machine in stack.machines:
+            called = machine.labels.get("host") or alias(machine.name)
+            hosts[called] = _variables(services, stack, machine)
+            for group in _groups(stack, machine):
+                groups.setdefault(group, []).append(called)
+    return {
+        "_meta": {"hostvars": hosts},
+        "all": {"children": ["ungrouped", *sorted(groups)]},
+        **{group: {"hosts": members} for group, members in groups.items()},
+    }
+
+
+def _variables(services: Services, stack: Stack, machine: Machine) -> dict[str, Any]:
+    from essaim.remote.playing import connection  # noqa: PLC0415 - few ask for an inventory
+
+    driver = services.driver(stack.site)
+    proxy = (
+        (lambda target: driver.proxy_command(target.name)) if isinstance(driver, Dials) else None
+    )
+    known = services.keyring.known_hosts_file([each.name for each in stack.machines])
+    target = machine_target(driver, services.keyring, machine)
+    reached = connection(target, keyring=services.keyring, known_hosts=known, proxy=proxy)
+    return {"essaim_machine": str(machine.name), "essaim_site": stack.site.name, **reached}
+
+
+def _groups(stack: Stack, machine: Machine) -> list[str]:
+    play = play_of(stack)
+    names = [stack.name, f"{stack.name}_{machine.group}", *([play.group] if play else [])]
+    return list(dict.fromkeys(name.replace("-", "_") for name in names))
 
 
 def _site(name: str, lab: str) -> Site:

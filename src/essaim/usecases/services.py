@@ -12,14 +12,17 @@ if TYPE_CHECKING:
     from essaim.images.cache import Images
     from essaim.model.journal import Journal
     from essaim.model.machines import Driver
+    from essaim.model.school import Addresses, Desktops, Directory, Names
     from essaim.model.stacks import Site
     from essaim.remote.keyring import Keyring
     from essaim.remote.ssh import Remote
+    from essaim.store.classes import Classes
     from essaim.store.events import Events
     from essaim.store.fleet import Fleet
     from essaim.store.leases import Leases
     from essaim.store.logs import CommandLogs
     from essaim.store.people import People
+    from essaim.store.rosters import Rosters
     from essaim.store.settings import Settings
     from essaim.store.stacks import Stacks
     from essaim.store.tries import Tries
@@ -90,6 +93,14 @@ class Services(Protocol):
         """Secrets and choices that all processes share."""
 
     @property
+    def rosters(self) -> Rosters:
+        """Rosters and their students."""
+
+    @property
+    def classes(self) -> Classes:
+        """Who teaches a roster, and when."""
+
+    @property
     def tries(self) -> Tries:
         """Who tried how often, at all processes together."""
 
@@ -123,3 +134,15 @@ class Services(Protocol):
 
     def driver(self, site: Site) -> Driver:
         """The driver of a site."""
+
+    def names(self, site: Site) -> Names | None:
+        """The DNS server of a site; None when it has none."""
+
+    def addresses(self, site: Site) -> Addresses | None:
+        """The DHCP server of a site; None when it has none."""
+
+    def desktops(self, site: Site) -> Desktops | None:
+        """The remote desktop gateway of a site; None when it has none."""
+
+    def directory(self, site: Site) -> Directory | None:
+        """Where the school of a site keeps its people; None when it does not say."""

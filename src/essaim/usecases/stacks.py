@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from essaim.config.projected import is_project
 from essaim.config.serial import fingerprint, stack_from_json, stack_to_json
 from essaim.model.errors import InvalidError, MovedError, Problem, UnknownError
 from essaim.model.machines import Networks
@@ -46,6 +47,7 @@ def make_plan(services: Services, composed: Composed, *, again: bool = False) ->
     With `again`, every role is applied once more, even where nothing changed.
     """
     stack = composed.stack
+    _refuse_kept(services, stack.name)
     _refuse_move(services, stack)
     world = look(services, stack)
     return _store(services, stack, composed.lab, diff(stack, world, again=again), world)
@@ -53,6 +55,7 @@ def make_plan(services: Services, composed: Composed, *, again: bool = False) ->
 
 def make_down_plan(services: Services, name: str) -> StoredPlan:
     """Plan the removal of everything a stack has."""
+    _refuse_kept(services, name)
     stack, lab = stored_stack(services, name)
     world = look(services, stack)
     return _store(services, stack, lab, dismantle(name, world), world)
@@ -201,6 +204,17 @@ def _store(
         body = {"plan": plan_to_json(plan), "stack": stack_to_json(stack), "lab": str(lab)}
         services.stacks.put_plan(stored.id, stack.name, body)
     return stored
+
+
+def _refuse_kept(services: Services, name: str) -> None:
+    """Machines of a roster or a project have names and more that go with them."""
+    if services.rosters.get(name) is not None:
+        hint = f"essaim students apply or essaim students remove {name}"
+        raise InvalidError([Problem(f"{name} is a roster, not a stack of your own", hint=hint)])
+    body = services.stacks.get_stack(name)
+    if body is not None and is_project(stack_from_json(body["stack"])):
+        hint = f"essaim project apply or essaim project down {name}"
+        raise InvalidError([Problem(f"{name} is a project, not a stack of your own", hint=hint)])
 
 
 def _refuse_move(services: Services, stack: Stack) -> None:

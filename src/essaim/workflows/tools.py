@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from essaim.store.logs import CommandLogs
     from essaim.store.stacks import Stacks
     from essaim.workflows.lending import Lending
+    from essaim.workflows.schooling import School
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ class Tools:
         stacks: Stacks,
         logs: CommandLogs,
         lending: Lending | None = None,
+        school: School | None = None,
     ) -> None:
         self.driver = driver
         self.images = images
@@ -63,6 +65,7 @@ class Tools:
         self.stacks = stacks
         self.logs = logs
         self.lending = lending
+        self.school = school
         # Plans never change once stored, and every run of an apply asks for the same one.
         self.work = functools.lru_cache(maxsize=8)(self._work)
         self._given: dict[tuple[Any, ...], Given] = {}

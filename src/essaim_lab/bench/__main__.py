@@ -25,8 +25,9 @@ NAMES = (
     *("grants", "access", "beats"),
 )
 
-#: Only when named: it installs an emulator, and its machines keep this computer busy for long.
-APART = ("libvirt",)
+#: Only when named: one installs an emulator, and its machines keep this computer busy for long; the
+#: other goes on for as long as 600 machines take on a cluster, if many times faster.
+APART = ("libvirt", "school")
 
 #: The one that may be asked to go on for longer.
 LASTING = "beats"

@@ -62,6 +62,14 @@ def resident(pid: int) -> int:
     return int(words[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def threads(pid: int) -> int:
+    """How many threads a process has now; 0 when it is gone."""
+    try:
+        return len(list((_PROC / str(pid) / "task").iterdir()))
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+
+
 def everybody() -> Iterator[Stat]:
     """Look at all processes of this computer."""
     for entry in _PROC.iterdir():

@@ -1,0 +1,225 @@
+"""Routes for students' machines: one's own, a class's, anybody's."""
+
+from datetime import datetime
+from typing import Annotated, Literal, Self
+
+from fastapi import Header, Path
+from pydantic import Field
+
+from essaim.api.asked import Asked, Secret
+from essaim.api.asking import Address, Asking, Plane, Tries
+from essaim.api.given import Given, when
+from essaim.api.pages import LINK, Paged
+from essaim.api.problems import answers
+from essaim.api.routes import routes
+from essaim.model import machines
+from essaim.model.words import language, words
+from essaim.usecases import seats
+from essaim.usecases.students import Row
+
+router = routes("students")
+
+RosterName = Annotated[str, Path(pattern=r"^[a-z][a-z0-9-]{0,39}$", examples=["promo"])]
+Login = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9._-]{0,31}$", examples=["alice"])]
+Label = Annotated[str, Path(pattern=f"^({seats.LABEL.pattern})$", examples=["before-exam"])]
+Tongue = Annotated[str, Header(alias="Accept-Language", max_length=1024)]
+
+
+class Code(Asked):
+    """What a student was given to claim their machine."""
+
+    code: Secret = Field(examples=["seat_8fQ…"])
+
+
+class Student(Given):
+    """A student's machine."""
+
+    roster: str = Field(examples=["promo"])
+    login: str = Field(examples=["alice"])
+    name: str
+    group: str = Field(description="Their class")
+    machine: str = Field(examples=["promo/alice"])
+    address: str = Field(examples=["10.60.0.10"])
+    state: str = Field(description="coming, ready, failed, stuck, retired or without")
+    said: str = Field(description="The same in the language of Accept-Language")
+    power: str = Field(description="on, off or absent; empty when the site did not say")
+    since: datetime | None
+    until: datetime | None = Field(description="When a retired machine is destroyed")
+    doing: str = Field(description="What is done with it right now, or waited for")
+    failed: str = Field(description="Why, in words")
+
+    @classmethod
+    def of(cls, row: Row, tongue: str) -> Self:
+        """Show a student's machine."""
+        return cls(
+            roster=row.machine.partition("/")[0],
+            login=row.login,
+            name=row.name,
+            group=row.group,
+            machine=row.machine,
+            address=row.address,
+            state=row.state,
+            said=said(row, language(tongue)),
+            power=row.power,
+            since=when(row.since),
+            until=when(row.until),
+            doing=row.doing,
+            failed=row.failed,
+        )
+
+
+class Snapshot(Given):
+    """The state of a machine's disk at some moment."""
+
+    label: str = Field(examples=["before-exam"])
+    made_at: datetime | None
+
+    @classmethod
+    def of(cls, snapshot: machines.Snapshot) -> Self:
+        """Show a snapshot."""
+        return cls(label=snapshot.label, made_at=when(round(snapshot.made_at * 1000)))
+
+
+def said(row: Row, tongue: str) -> str:
+    """How it stands with a machine, as a student reads it."""
+    if row.state == "retired":
+        until = when(row.until)
+        return words("seat.retired_state", tongue, until=until.date() if until else "")
+    state = words(f"seat.{row.state}", tongue)
+    return f"{state}, {words(f'seat.{row.power}', tongue)}" if row.power else state
+
+
+@router.get("/students", responses=answers(401))
+def my_machines(services: Plane, session: Asking, tongue: Tongue = "") -> list[Student]:
+    """List one's own machines, on any roster."""
+    return [Student.of(row, tongue) for row in seats.mine(services, session.user)]
+
+
+@router.post("/students/claim", responses=answers(401, 404, 429))
+def claim(
+    *,
+    body: Code,
+    services: Plane,
+    session: Asking,
+    tries: Tries,
+    address: Address,
+    tongue: Tongue = "",
+) -> Student:
+    """Take possession of one's machine with the code one was given, once."""
+    tries.take({"login address": address})
+    return Student.of(seats.claim(services, session.user, body.code), tongue)
+
+
+@router.get("/rosters", responses=answers(401))
+def my_rosters(services: Plane, session: Asking) -> list[str]:
+    """List the rosters one teaches; operators see all."""
+    return seats.taught(services, session.user)
+
+
+@router.get("/rosters/{roster}", responses={200: LINK, **answers(401, 404)})
+def one_roster(
+    roster: RosterName, services: Plane, session: Asking, page: Paged, tongue: Tongue = ""
+) -> list[Student]:
+    """List the students of a roster, for its teachers and for operators."""
+    found = page.of(seats.roster_rows(services, session.user, roster), key=lambda row: [row.login])
+    return [Student.of(row, tongue) for row in found]
+
+
+@router.get("/students/{roster}/{login}", responses=answers(401, 404))
+def one_student(
+    roster: RosterName, login: Login, services: Plane, session: Asking, tongue: Tongue = ""
+) -> Student:
+    """Show one machine: one's own, or a pupil's."""
+    return Student.of(seats.show(services, session.user, roster, login), tongue)
+
+
+@router.post(
+    "/students/{roster}/{login}/{verb}", status_code=202, responses=answers(401, 403, 404, 409)
+)
+def act(
+    *,
+    roster: RosterName,
+    login: Login,
+    verb: Literal["create", "start", "stop", "reset", "retire"],
+    services: Plane,
+    session: Asking,
+    tongue: Tongue = "",
+) -> Student:
+    """Begin something with one's own machine, or a pupil's; `doing` says how it goes.
+
+    `reset` makes it anew: what is on its disk is lost.  `retire` is for teachers.
+    """
+    row = seats.act(services, session.user, roster, login, verb)
+    return Student.of(row, tongue)
+
+
+@router.delete("/students/{roster}/{login}", status_code=202, responses=answers(401, 403, 404, 409))
+def delete(
+    roster: RosterName, login: Login, services: Plane, session: Asking, tongue: Tongue = ""
+) -> Student:
+    """Give a machine back: it is destroyed, and may be created again while one is on the roster."""
+    return Student.of(seats.act(services, session.user, roster, login, "delete"), tongue)
+
+
+@router.get("/students/{roster}/{login}/snapshots", responses=answers(401, 404, 409))
+def snapshots(roster: RosterName, login: Login, services: Plane, session: Asking) -> list[Snapshot]:
+    """List what was kept of a machine, oldest first."""
+    found = seats.snapshots(services, session.user, roster, login)
+    return [Snapshot.of(each) for each in found]
+
+
+@router.put(
+    "/students/{roster}/{login}/snapshots/{label}",
+    status_code=202,
+    responses=answers(401, 403, 404, 409),
+)
+def keep(
+    *,
+    roster: RosterName,
+    login: Login,
+    label: Label,
+    services: Plane,
+    session: Asking,
+    tongue: Tongue = "",
+) -> Student:
+    """Keep the disk as it is now."""
+    row = seats.act(services, session.user, roster, login, "snapshot", label=label)
+    return Student.of(row, tongue)
+
+
+@router.post(
+    "/students/{roster}/{login}/snapshots/{label}/restore",
+    status_code=202,
+    responses=answers(401, 403, 404, 409),
+)
+def restore(
+    *,
+    roster: RosterName,
+    login: Login,
+    label: Label,
+    services: Plane,
+    session: Asking,
+    tongue: Tongue = "",
+) -> Student:
+    """Go back to a snapshot: what was written since is lost; the machine is started."""
+    row = seats.act(services, session.user, roster, login, "restore", label=label)
+    return Student.of(row, tongue)
+
+
+@router.delete(
+    "/students/{roster}/{login}/snapshots/{label}",
+    status_code=202,
+    responses=answers(401, 403, 404, 409),
+)
+def forget(
+    *,
+    roster: RosterName,
+    login: Login,
+    label: Label,
+    services: Plane,
+    session: Asking,
+    tongue: Tongue = "",
+) -> Student:
+    """Forget a snapshot."""
+    row = seats.act(services, session.user, roster, login, "forget", label=label)
+    return Student.of(row, tongue)

@@ -1,0 +1,92 @@
+"""`students schedule`, `invite`, `teachers`: a class beside its machines."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from essaim.cli.output import print_json
+from essaim.cli.stacks import Json, control_plane
+
+RosterName = Annotated[str, typer.Argument(metavar="ROSTER", help="As `students list` names it.")]
+Logins = Annotated[
+    list[str] | None, typer.Argument(metavar="[LOGIN…]", help="Just these; else everybody.")
+]
+Csv = Annotated[bool, typer.Option("--csv", help="Print CSV on stdout.")]
+
+
+def schedule(
+    roster: RosterName,
+    times: Annotated[
+        str, typer.Argument(metavar="[TIMES]", help='When to start: "mon-fri 07:45", "lun 13:30".')
+    ] = "",
+    stop: Annotated[str, typer.Option(metavar="TIMES", help="When to stop: 18:30.")] = "",
+    off: Annotated[
+        bool, typer.Option("--off", help="Start and stop nothing by the clock.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Have machines started before class, staggered by the site's slots, and stopped after it.
+
+    [bold]essaim students schedule promo "mon-fri 07:45" --stop 18:30[/bold]
+
+    It is done by [bold]essaim serve[/bold] or [bold]essaim controller[/bold], in its local time;
+    what was missed by more than half an hour is left out.
+    """
+    from essaim.cli.students_show import print_lessons
+    from essaim.usecases import classes as use
+
+    with control_plane() as control:
+        if off:
+            use.unschedule(control, roster)
+        if times:
+            use.schedule(control, roster, "start", times)
+        if stop:
+            use.schedule(control, roster, "stop", stop)
+        found = control.classes.lessons(roster)
+    if as_json:
+        print_json(found)
+    else:
+        print_lessons(found)
+
+
+def invite(
+    roster: RosterName, logins: Logins = None, as_csv: Csv = False, as_json: Json = False
+) -> None:
+    """Make codes with which students claim their machines; shown this once.
+
+    A name alone proves nothing: anybody may sign up as alice. Give each student their code, by
+    mail or on paper; they type [bold]essaim mine claim CODE[/bold] once.
+    """
+    from essaim.cli.students_show import print_codes
+    from essaim.usecases import classes as use
+
+    with control_plane() as control:
+        found = use.invite(control, roster, logins or ())
+    if as_json:
+        print_json([{"login": who.login, "mail": who.person.mail, "code": c} for who, c in found])
+    else:
+        print_codes(found, as_csv=as_csv)
+
+
+def teachers(
+    roster: RosterName,
+    add: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Let them.")] = None,
+    drop: Annotated[list[str] | None, typer.Option(metavar="NAME", help="No more.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Say who may see and act on all machines of a roster: accounts of this control plane."""
+    from essaim.usecases import classes as use
+
+    with control_plane() as control:
+        for name in add or ():
+            use.set_teacher(control, roster, name)
+        for name in drop or ():
+            use.set_teacher(control, roster, name, teaches=False)
+        found = use.teachers(control, roster)
+    if as_json:
+        print_json(found)
+        return
+    sys.stdout.write("".join(f"{name}\n" for name in found))

@@ -1,0 +1,213 @@
+"""What a person sees of a roster: what will be done, how far it is, who has what."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from essaim.cli.output import duration, say
+from essaim.cli.progress import on_terminal
+from essaim.cli.stacks import FAILED, INTERRUPTED, PARTLY, interruptible
+
+if TYPE_CHECKING:
+    from essaim.bootstrap import App
+    from essaim.plan.rosters import Student
+    from essaim.store.classes import Lesson
+    from essaim.usecases.rosters import Planned
+    from essaim.usecases.students import Progress, Row
+
+_VERBS = (
+    ("enrol", "+", "to add"),
+    ("mend", "~", "to mend"),
+    ("reset", "~", "to make anew"),
+    ("withdraw", "-", "to retire"),
+    ("remove", "-", "to destroy"),
+)
+#: Seconds between two plain lines, and between two looks.
+QUIET, LOOK = 5.0, 0.5
+#: A rate is worth saying after so many.
+ENOUGH = 3
+COLUMNS = ("LOGIN", "NAME", "MACHINE", "ADDRESS", "STATE", "SINCE", "WHAT FAILED", "WHAT TO DO")
+
+
+def plan_lines(planned: Planned) -> Iterator[str]:
+    """What a roster comes to, in a few lines."""
+    from essaim.plan.rosters import first_few
+
+    decided, name = planned.decided, planned.roster.name
+    yield f"{name}: {decided.kept} to keep, {len(decided.changes)} to change"
+    for verb, symbol, words in _VERBS:
+        reasons: dict[str, list[str]] = {}
+        for change in decided.of(verb):
+            reasons.setdefault(change.reason, []).append(change.key)
+        for reason, keys in reasons.items():
+            yield f"  {symbol} {len(keys)} {words} ({reason}): {first_few(keys)}"
+    if decided.resting:
+        yield f"  · {len(decided.resting)} retired, in their grace: {first_few(decided.resting)}"
+    if decided.without:
+        yield f"  · {len(decided.without)} gave theirs back: {first_few(decided.without)}"
+    if decided.outdated:
+        few = first_few(decided.outdated)
+        yield f"  · {len(decided.outdated)} from another image (--reset makes them anew): {few}"
+
+
+def follow(control: App, name: str, run_id: str) -> int:
+    """Show how far a run over a roster is until it is over; gives the command's exit code."""
+    from essaim.model.runs import RunState
+    from essaim.usecases import stacks, students
+
+    began = time.monotonic()
+    with _shown(control, name, run_id, began), interruptible(control):
+        run = stacks.follow(control, run_id)
+    took = duration(time.monotonic() - began)
+    last = students.progress(control, run_id)
+    if run.state is RunState.DONE:
+        said = f", {last.failed} failed" if last.failed else ""
+        say(f"{name}: {last.done} done{said} in {took}  (run {run_id})")
+        if not last.failed:
+            return 0
+        say(f"  → essaim students retry {name} tries those again")
+        return PARTLY if last.done else FAILED
+    if run.state.over or run.state is RunState.STUCK:
+        say(f"{name}: {run.error}")
+        say(f"  → essaim runs show {run_id} tells more; the same command goes on from there")
+        return PARTLY if last.done else FAILED
+    say(f"{name}: stopped; nothing is lost. Go on with the same command (run {run_id})")
+    return INTERRUPTED
+
+
+def sentence(name: str, now: Progress, passed: float) -> str:
+    """How far it is, how fast, how long it will take, and what it waits for."""
+    ended = now.done + now.failed
+    parts = [f"{name}: {ended} of {now.total}"]
+    if now.failed:
+        parts.append(f"{now.failed} failed")
+    if ended >= ENOUGH and passed > 0:
+        rate = ended / passed
+        parts.append(f"{rate * 60:.0f} a minute")
+        if ended < now.total:
+            parts.append(f"about {duration((now.total - ended) / rate)} left")
+    waits = "; ".join(f"{many} {note}" for note, many in now.waits[:2])
+    return ", ".join(parts) + (f" · {waits}" if waits else "")
+
+
+@contextmanager
+def _shown(control: App, name: str, run_id: str, began: float) -> Iterator[None]:
+    """Say how far it is while the body runs: on one line of a terminal, else now and then."""
+    from essaim.usecases import students
+
+    ended = threading.Event()
+    live = on_terminal()
+
+    def show() -> None:
+        said = ""
+        while not ended.wait(LOOK if live else QUIET):
+            text = sentence(name, students.progress(control, run_id), time.monotonic() - began)
+            if live:
+                sys.stderr.write(f"\r\033[K{text[:200]}")
+                sys.stderr.flush()
+            elif text != said:
+                said = text
+                say(text)
+
+    thread = threading.Thread(target=show, name="essaim-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        if live:
+            sys.stderr.write("\r\033[K")
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """One student as cells of a table."""
+    state = row.state if not row.power or row.state != "ready" else f"ready, {row.power}"
+    if row.until:
+        state += time.strftime(" until %Y-%m-%d", time.localtime(row.until / 1000))
+    since = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.since / 1000))
+    name = row.machine
+    return (row.login, row.name, name, row.address, state, since, row.failed or row.doing, row.todo)
+
+
+def print_table(rows: Sequence[Row]) -> None:
+    """Everybody, one line each; counts below."""
+    from essaim.cli.output import table
+
+    shown = [cells(row) for row in rows]
+    if sys.stdout.isatty():
+        _print_rich(shown)
+    else:
+        sys.stdout.write(table(shown, COLUMNS) + "\n")
+    counts: dict[str, int] = {}
+    for row in rows:
+        counts[row.state] = counts.get(row.state, 0) + 1
+    say(", ".join(f"{many} {state}" for state, many in counts.items()) or "nobody")
+
+
+def _print_rich(shown: Sequence[Sequence[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(*COLUMNS, box=None, header_style="bold")
+    styles: dict[str, str] = {"failed": "red", "stuck": "red", "coming": "yellow", "retired": "dim"}
+    for row in shown:
+        style = styles.get(row[4].partition(" ")[0].rstrip(","), "")
+        made.add_row(*(Text(cell, style=style) for cell in row))
+    Console().print(made)
+
+
+def print_csv(rows: Sequence[Row]) -> None:
+    """Everybody, as a spreadsheet takes it: a cell never begins a formula."""
+    from essaim.usecases.students import Row as Kind
+
+    names = [field.name for field in dataclasses.fields(Kind)]
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(names)
+    for row in rows:
+        writer.writerow([_harmless(getattr(row, name)) for name in names])
+
+
+def _harmless(value: Any) -> Any:
+    text = str(value)
+    return f"'{text}" if text[:1] in "=+-@" and not isinstance(value, int) else value
+
+
+def print_lessons(lessons: Sequence[Lesson]) -> None:
+    """When machines are started and stopped."""
+    from essaim.cli.output import table
+
+    if not lessons:
+        say("nothing is done by the clock")
+        return
+    rows = [
+        (
+            each.roster,
+            each.verb,
+            each.times,
+            time.strftime("%a %Y-%m-%d %H:%M", time.localtime(each.next_at / 1000)),
+        )
+        for each in lessons
+    ]
+    sys.stdout.write(table(rows, ("ROSTER", "DOES", "WHEN", "NEXT")) + "\n")
+
+
+def print_codes(found: Sequence[tuple[Student, str]], *, as_csv: bool) -> None:
+    """The codes of students, with what is needed to send them."""
+    from essaim.cli.output import table
+
+    rows = [(who.login, who.person.name, who.person.mail, code) for who, code in found]
+    if as_csv:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(("login", "name", "mail", "code"))
+        writer.writerows([_harmless(cell) for cell in row] for row in rows)
+        return
+    sys.stdout.write(table(rows, ("LOGIN", "NAME", "MAIL", "CODE")) + "\n")

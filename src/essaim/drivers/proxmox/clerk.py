@@ -1,0 +1,296 @@
+"""The clerk: begins what only so many may do at once, and looks after everything that takes long.
+
+One thread for each process and site, alive while there is something to look after.  Whoever wants
+something hands in a `Job` and comes back later; a job that nobody has come back for is not begun.
+What a clerk has begun is written down with the limits, so that another process's clerk gives the
+use back when this one dies.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+from essaim.drivers.proxmox import tasks
+from essaim.drivers.proxmox.api import Api, ApiError
+from essaim.drivers.proxmox.jobs import Job, open_to, patience, refused_gates, tell
+from essaim.drivers.proxmox.refusals import Refusal, sort_end
+from essaim.drivers.proxmox.uses import Limits, Uses
+from essaim.model.errors import EssaimError, NotYetError
+
+#: Seconds by which a caller may come back late, for its turn in line and for a result.
+_GRACE, _KEPT = 30.0, 10.0
+#: A task is looked at again after this share of what it usually takes, within these bounds.
+_SHARE, _OFTEN, _SELDOM = 0.07, 0.03, 1.0
+#: The share after which it is first looked at.
+_FIRST = 0.85
+#: Seconds between looks at what dead processes have left.
+_REAP_EVERY = 15.0
+#: Seconds by which a task must be late, at least, before its node is suspected to be gone.
+_LATE = 30.0
+#: Seconds for which a gate stays full as long as none of our own jobs leaves it.
+_SHUT = 0.5
+#: Threads that wait for answers, of which some take as long as a lock does.
+_WIDTH = 6
+
+log = logging.getLogger(__name__)
+
+
+class Clerk:
+    """Looks after the jobs of one process at one site."""
+
+    def __init__(self, api: Api, limits: Limits, site: str, online: Callable[[str], bool]) -> None:
+        self.sweep: Callable[[], None] = lambda: None  #: called now and then, while there is work
+        self.durations = tasks.Durations()
+        self._api = api
+        self._uses = Uses(api, limits, site, online)
+        self._jobs: dict[str, Job] = {}
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._pool: ThreadPoolExecutor | None = None
+        self._reaped = float("-inf")
+        self._closed = False
+        self._shut: dict[str, float] = {}  # gates that were full, and until when nobody asks
+
+    def do(self, job: Job) -> bool:
+        """Return when the job is done; NotYetError as long as it is not; its error if it failed.
+
+        Called again with the same key, it is the job of the first call that counts.  False: it was
+        not done here, for another process is at it, or the number it rests on is given up.
+        """
+        now = time.monotonic()
+        with self._changed:
+            known = self._jobs.setdefault(job.key, job)
+            if known.over:
+                del self._jobs[job.key]
+                if known.error is not None:
+                    raise known.error
+                return not known.void
+            after = patience(known, self._jobs.values(), self._usual(known), now)
+            known.wanted = now + after + _GRACE
+            self._wake()
+            raise NotYetError(tell(known, now), after=after)
+
+    def get(self, key: str) -> Job | None:
+        """The job of that key, under way, or over and not yet fetched."""
+        return self._jobs.get(key)
+
+    def wait(self, job: Job, within: float) -> bool:
+        """Return when the job is done; NotYetError when that takes longer than so many seconds."""
+        deadline = time.monotonic() + within
+        while True:
+            try:
+                return self.do(job)
+            except NotYetError:
+                if time.monotonic() > deadline:
+                    raise
+            with self._changed:
+                self._changed.wait_for(lambda: job.over or self._closed, timeout=0.5)
+
+    def drop(self, key: str) -> bool:
+        """Forget a job that has not been begun; False when it has, and goes on."""
+        with self._changed:
+            job = self._jobs.get(key)
+            if job is None or job.over or not (job.since or job.upid):
+                self._jobs.pop(key, None)
+                return True
+            job.wanted = time.monotonic() + _GRACE
+            return False
+
+    def clear(self, name: str) -> None:
+        """Forget what was done for a machine: its next life has nothing to do with it."""
+        with self._changed:
+            for key in [key for key in self._jobs if key.startswith(f"{name} ")]:
+                if not self._jobs[key].since or self._jobs[key].over:
+                    del self._jobs[key]
+
+    def waiting(self, gate: str) -> int:
+        """How many jobs are under way or stand in line at a gate."""
+        with self._changed:
+            return sum(gate in (g.name for g in job.gates) for job in self._jobs.values())
+
+    def close(self) -> None:
+        """End the thread; tasks go on, and whoever asks next finds them."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+            thread, pool = self._thread, self._pool
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+        if pool is not None:
+            pool.shutdown(wait=True)
+
+    # The thread.
+
+    def _wake(self) -> None:
+        if self._closed:
+            return
+        if self._thread is None:
+            self._pool = self._pool or ThreadPoolExecutor(_WIDTH, "essaim-pve")
+            self._thread = threading.Thread(target=self._run, name="essaim-clerk", daemon=True)
+            self._thread.start()
+        self._changed.notify_all()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self._look()
+                self._reap()
+                self._begin()
+            except Exception as error:  # noqa: BLE001 - see below
+                # Whatever it is, it must not end the thread that everybody waits for.
+                known = isinstance(error, EssaimError | ApiError)
+                log.log(logging.DEBUG if known else logging.ERROR, "looking after tasks: %s", error)
+                time.sleep(_SELDOM / 4)
+            with self._changed:
+                self._forget()
+                if self._closed or not any(not job.over for job in self._jobs.values()):
+                    self._thread = None
+                    return
+                self._changed.wait(self._pause())
+
+    def _pause(self) -> float:
+        now = time.monotonic()
+        times = [job.look for job in self._jobs.values() if job.upid and not job.over]
+        times += [job.hurry for job in self._jobs.values() if not job.since and job.hurry > now]
+        return min(max(min(times, default=now + _SELDOM) - now, _OFTEN / 2), _SELDOM)
+
+    def _forget(self) -> None:
+        """Forget what nobody came back for: who carries the run now has a clerk of their own."""
+        now = time.monotonic()
+        for key, job in list(self._jobs.items()):
+            late = now - job.wanted + (_GRACE - _KEPT if job.over else 0)
+            if late > 0 and (job.over or not job.since):
+                del self._jobs[key]
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        with self._changed:
+            running = [job for job in self._jobs.values() if job.upid and not job.over]
+        if not any(job.look <= now for job in running):
+            return
+        found = tasks.ends(self._api, [job.upid for job in running])
+        now = time.monotonic()
+        for job in running:
+            if job.upid in found:
+                self._end(job, found[job.upid], now)
+            elif job.look <= now:
+                self._look_again(job, now)
+
+    def _look_again(self, job: Job, now: float) -> None:
+        usual = self._usual(job) or 1.0
+        job.look = now + min(max(_SHARE * usual, _OFTEN), _SELDOM)
+        if now - job.since > max(_LATE, 5 * usual) and self._uses.is_over(job.upid):
+            self._finish(job, ApiError(Refusal.LOST, f"{job.upid}: its node does not answer"))
+
+    def _usual(self, job: Job) -> float | None:
+        return self.durations.expected(job.kind)
+
+    def _end(self, job: Job, end: str, now: float) -> None:
+        if tasks.went_well(end):
+            self.durations.ended(job.kind, now - job.since)
+            self._finish(job, None)
+        else:
+            self._finish(job, ApiError(sort_end(end), end))
+
+    def _finish(self, job: Job, error: Exception | None) -> None:
+        """End a job; what was locked is tried again, and never a failure."""
+        locked = isinstance(error, ApiError) and error.kind is Refusal.LOCKED
+        if job.gates:
+            refused = refused_gates(job, error) if locked and error else frozenset[str]()
+            learnt = refused if locked or error is None else None
+            with suppress(EssaimError):  # a use that stays is given back by whoever looks next
+                self._uses.free(job, learnt)
+            for gate in job.gates:
+                self._shut.pop(gate.name, None)
+        with self._changed:
+            if locked:
+                job.since, job.upid = 0.0, ""
+                job.full = f"{job.what}: {error}"
+                job.hurry = time.monotonic() + self._respite(job)
+            else:
+                job.over, job.error = True, error
+            self._changed.notify_all()
+
+    def _respite(self, job: Job) -> float:
+        """Seconds until something that was locked is tried again: longer each time."""
+        job.refused += 1
+        first = max(_SHARE * 4 * (self._usual(job) or 1.0), _OFTEN)
+        return min(first * 1.5 ** min(job.refused, 12), 4 * _SELDOM)
+
+    def _begin(self) -> None:
+        """Begin whatever may begin now, oldest first."""
+        now = time.monotonic()
+        with self._changed:
+            waiting = [
+                job
+                for job in self._jobs.values()
+                if not (job.since or job.over) and job.hurry <= now <= job.wanted
+            ]
+        # Every caller wakes the clerk, and hundreds stand in line: to ask for each is dear.
+        closed = {gate for gate, until in list(self._shut.items()) if until > now}
+        while waiting:
+            few = open_to(waiting, closed, _WIDTH)
+            if not few:
+                return
+            answers = self._uses.take(few)
+            for job, answer in zip(few, answers, strict=True):
+                waiting.remove(job)
+                if answer is True:
+                    self._start(job)
+                elif answer is False:  # another process is at it, or the machine is not wanted
+                    job.over = job.void = True
+                else:
+                    closed.add(answer.gate)
+                    self._shut[answer.gate] = now + _SHUT
+                    self._full(job, answer, waiting)
+
+    def _full(self, job: Job, full: Any, waiting: list[Job]) -> None:
+        which = self._uses.gate(full.gate)
+        text = f"waits for a {which} ({full.used} of {full.allowed} used)"
+        with self._changed:
+            job.full = text
+            for other in waiting:
+                if full.gate in (gate.name for gate in other.gates):
+                    other.full = text
+
+    def _start(self, job: Job) -> None:
+        job.since = time.monotonic()
+        pool = self._pool
+        if pool is not None:
+            pool.submit(self._post, job)
+
+    def _post(self, job: Job) -> None:
+        try:
+            upid = job.begin()
+            if job.gates:
+                self._uses.bind(job, upid)
+        except Exception as error:  # noqa: BLE001 - whatever it is belongs to whoever asked
+            self._finish(job, error)
+            return
+        usual = self.durations.expected(job.kind)
+        with self._changed:
+            now = time.monotonic()
+            job.look = max(now, job.since + _FIRST * usual) if usual else now + _OFTEN
+            job.upid = upid
+            self._changed.notify_all()
+
+    def _reap(self) -> None:
+        """Give back what was used by processes that died: at first, now and then, and at last."""
+        now = time.monotonic()
+        with self._changed:
+            idle = all(job.over for job in self._jobs.values())
+        if now - self._reaped < _REAP_EVERY and not idle:
+            return
+        self._reaped = now
+        self.reap()
+        self.sweep()
+
+    def reap(self, only: str = "") -> bool:
+        """Free the uses whose task has ended, of all others, or of one; False when some go on."""
+        return self._uses.reap(self._jobs, only)

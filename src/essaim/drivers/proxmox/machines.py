@@ -1,0 +1,299 @@
+"""Making and removing a machine, so that either may be cut short at any moment and begun again.
+
+An id is reserved, then something is made under it whose description says whose it is, then it is
+grown and set up; the tags come last.  Whatever has our description and not our tags is half made,
+and is finished or removed.  What has neither is somebody else's: the machine gets another id.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+
+from essaim.drivers.proxmox import guests, tasks
+from essaim.drivers.proxmox.api import Api, ApiError
+from essaim.drivers.proxmox.clerk import Clerk
+from essaim.drivers.proxmox.cluster import Cluster, Guest, first_storage, read_tags
+from essaim.drivers.proxmox.guests import Wanted
+from essaim.drivers.proxmox.holdings import Held, Holdings
+from essaim.drivers.proxmox.jobs import Job
+from essaim.drivers.proxmox.making import Making
+from essaim.drivers.proxmox.refusals import Refusal
+from essaim.drivers.proxmox.wishes import Extras
+from essaim.model.errors import NotYetError
+from essaim.model.machines import Seed
+from essaim.model.names import MachineName
+from essaim.model.stacks import Image, Machine, Network
+
+#: Locks of a machine that is not finished.
+_BEING_MADE = ("create", "clone")
+#: Seconds for which an id that shows no owner yet may be our own, made by an answer that was lost.
+_UNKNOWN = 15.0
+
+
+class Machines:
+    """The machines of one control plane on one cluster."""
+
+    def __init__(
+        self,
+        api: Api,
+        cluster: Cluster,
+        clerk: Clerk,
+        *,
+        reservations: Held,
+        plane: str,
+        extras: Extras | None = None,
+    ) -> None:
+        self._api = api
+        self._cluster = cluster
+        self._clerk = clerk
+        self.holdings = Holdings(reservations, cluster, api.settings, plane)
+        self._plane, self._extras, self._settings = plane, extras, api.settings
+        self.making = Making(api, cluster, clerk, plane)
+        self._made: dict[MachineName, Guest] = {}  # not yet set up
+        self._doubts: dict[MachineName, float] = {}
+        clerk.sweep = self.sweep
+
+    def is_its(self, guest: Guest, name: MachineName) -> bool:
+        """Whether a guest is that machine, as it says now: a listing may be old."""
+        its = self._cluster.its_config(guest)
+        if guests.plane_tag(self._plane) in read_tags(its.get("tags")):
+            return True
+        return guests.owner(str(its.get("description") or "")) == (self._plane, name)
+
+    def is_ours(self, guest: Guest) -> bool:
+        """Whether a guest is finished and of this control plane."""
+        return guests.plane_tag(self._plane) in guest.tags and guest.lock not in _BEING_MADE
+
+    # Making.
+
+    def make(self, machine: Machine, network: Network, image: Image, seed: Seed) -> None:
+        """Make a machine, or go on with it; NotYetError as long as there is something to wait for.
+
+        Nothing if it is there.
+        """
+        name = machine.name
+        guests.source_of(image)
+        begun = self._begun(name)
+        if begun is None:
+            self.holdings.address(machine, network)
+        wanted = Wanted(
+            machine=machine,
+            network=network,
+            image=image,
+            seed=seed,
+            id=begun or self.holdings.id(name),
+            card=self.holdings.card(name, begun=begun is not None),
+        )
+        with self.meaning(f"{name}: making {wanted.id}"):
+            while not self._go_on(wanted):
+                wanted = replace(wanted, id=self.holdings.id(name, anew=True))
+        self._settle(name)
+
+    def _begun(self, name: MachineName) -> int | None:
+        """The id under which the machine is being made here, so that nobody need be asked."""
+        job, made = self._clerk.get(f"{name} clone"), self._made.get(name)
+        if job is not None and job.number is not None:
+            return job.number[-1]
+        return made.id if made else None
+
+    def _settle(self, name: MachineName) -> None:
+        for known in (self._made, self._doubts):
+            known.pop(name, None)
+
+    def _go_on(self, wanted: Wanted) -> bool:
+        """Go on with a machine under that id; False when the id is somebody else's."""
+        made = self._made.get(wanted.name)
+        if made is None or made.id != wanted.id:
+            key = f"{wanted.name} clone"
+            there = self._cluster.listing().guests.get(wanted.id)
+            if there is not None and not self._clerk.get(key):
+                return self._take_up(wanted)
+            try:
+                job = self._clerk.get(key) or self.making.job(key, wanted)
+                done = self._clerk.do(job)
+            except ApiError as error:
+                if error.kind is not Refusal.TAKEN:
+                    raise
+                return self._take_up(wanted, taken=True)
+            made = self.making.expected(wanted.name) if done else None
+            if made is None or made.id != wanted.id:
+                return self._take_up(wanted)
+            self._made[wanted.name] = made
+        self._finish(wanted, made)
+        return True
+
+    def _take_up(self, wanted: Wanted, *, taken: bool = False) -> bool:
+        """Go on with what is there under that id; False when the machine needs another one."""
+        found = self._cluster.find(wanted.id)
+        if found is None and not (taken and not self._may_be_ours(wanted.name)):
+            self._clerk.reap(f"{wanted.name} clone")
+            raise NotYetError(f"{wanted.name}: {wanted.id} is begun elsewhere", after=1.0)
+        if found is not None and self.is_ours(found):
+            return True
+        if found is None or not self._cluster.listing().online(found.node):
+            # Not for us to see: somebody else's, or one of ours of which nothing is known yet.
+            self.holdings.set_aside(wanted.name, wanted.id)
+            self._doubts.pop(wanted.name, None)
+            return False
+        config = self._cluster.its_config(found)
+        its = guests.owner(str(config.get("description") or ""))
+        if not config.get("description") and found.lock and self._may_be_ours(wanted.name):
+            raise NotYetError(f"{wanted.name}: {wanted.id} is being made", after=1.0)
+        if its != (self._plane, wanted.name) or (found.lock and self._is_dead(wanted.name, found)):
+            return False
+        if not first_storage(config):  # cut short, and somebody took its lock off: it has no disk
+            self.holdings.set_aside(wanted.name, found.id)
+            return False
+        self._finish(wanted, found)
+        return True
+
+    def _may_be_ours(self, name: MachineName) -> bool:
+        now = time.monotonic()
+        return now - self._doubts.setdefault(name, now) < _UNKNOWN
+
+    def _is_dead(self, name: MachineName, found: Guest) -> bool:
+        """Wait for what still works on a guest; one that nobody works on is set aside.
+
+        It cannot be removed before its lock is; the machine is made under another id meanwhile.
+        """
+        busy = found.lock not in _BEING_MADE or not self._clerk.reap(f"{name} clone")
+        if busy or tasks.copying(self._api, found.node):
+            raise NotYetError(f"{name}: {found.id} is being made ({found.lock})", after=1.0)
+        if self._extras is not None:
+            self._extras.unlock(found)
+        self.holdings.set_aside(name, found.id)
+        return True
+
+    def sweep(self) -> None:
+        """Remove what was set aside, as far as that is possible by now."""
+        for number, name in self.holdings.aside().items():
+            with suppress(NotYetError, ApiError):
+                self._sweep(name, number)
+
+    def sweep_of(self, name: MachineName) -> None:
+        """Remove what was set aside of one machine; NotYetError while somebody still makes it."""
+        for number, its in self.holdings.aside().items():
+            if its == name:
+                self._sweep(name, number)
+
+    def _sweep(self, name: MachineName, number: int) -> None:
+        if number in self.holdings.owners():
+            self.holdings.forget_aside(name, number)  # what is there now has a right to be
+            return
+        if not self._clerk.reap(f"{name} clone"):
+            raise NotYetError(f"{name}: {number} is still being made elsewhere", after=1.0)
+        found = self._cluster.find(number)
+        if found is not None and not self._cluster.listing().online(found.node):
+            return
+        if found is not None and self._is_half_made(found, name):
+            if found.lock and not tasks.copying(self._api, found.node):
+                return  # nobody works on it, and only a person can take its lock off
+            self.remove(name, found, key=f"{name} leftover {number}")
+        self.holdings.forget_aside(name, number)
+
+    def _is_half_made(self, guest: Guest, name: MachineName) -> bool:
+        return not self.is_ours(guest) and self.is_its(guest, name)
+
+    def _finish(self, wanted: Wanted, found: Guest) -> None:
+        """Grow it and set it up; each is done once, or again with the same result."""
+        if wanted.machine.size.disk and guests.source_of(wanted.image)[0] == "template":
+            self._grow(wanted, found)
+        given = guests.config(self._settings, self._plane, wanted, found.kind)
+        if self._extras is not None:
+            given |= self._extras.apply(found, wanted)
+        self._api.put(f"{found.path}/config", **given)
+
+    def _grow(self, wanted: Wanted, found: Guest) -> None:
+        disk, size = "rootfs" if found.kind == "lxc" else "scsi0", f"{wanted.machine.size.disk}G"
+
+        def begin() -> str:
+            return str(self._api.put(f"{found.path}/resize", disk=disk, size=size) or "")
+
+        job = Job(key=f"{wanted.name} resize", what="grows its disk", kind="resize", begin=begin)
+        try:
+            self._clerk.do(job)
+        except ApiError as error:
+            if "shrink" not in error.text and "smaller" not in error.text:
+                raise
+
+    # Removing.
+
+    def remove(self, name: MachineName, found: Guest, key: str = "") -> None:
+        """Remove a guest and its disks; NotYetError until that is done."""
+        if found.lock in _BEING_MADE and not key and self._is_dead(name, found):
+            return
+        gone = key or f"{name} destroy"
+        off = found.status == "stopped" and not self._clerk.get(f"{name} off")
+        if not self._clerk.get(gone) and found.kind == "qemu" and not off:
+            self._power_off(name, found)
+        if not self._clerk.get(gone) and self._extras is not None:
+            self._extras.undo(found)
+        force = {"force": 1} if found.kind == "lxc" else {}
+        given = {"purge": 1, "destroy-unreferenced-disks": 1, **force}
+        job = Job(
+            key=gone,
+            what=f"removes {found.id}",
+            kind=f"destroy {found.kind}",
+            begin=lambda: str(self._api.delete(found.path, **given)),
+            gates=(self.making.destroy_gate(found.node),),
+        )
+        try:
+            if not self._clerk.do(job):
+                self._clerk.reap(gone)
+                raise NotYetError(f"{name}: is being removed elsewhere", after=1.0)
+        except ApiError as error:
+            if error.kind is Refusal.RUNNING:
+                self._power_off(name, found)  # the listing was older than its start
+            elif error.kind is not Refusal.GONE:
+                raise
+
+    def _power_off(self, name: MachineName, found: Guest) -> None:
+        job = Job(
+            key=f"{name} off",
+            what=f"powers {found.id} off",
+            kind="stop",
+            begin=lambda: str(self._api.post(f"{found.path}/status/stop")),
+        )
+        try:
+            self._clerk.do(job)
+        except ApiError as error:
+            if error.kind is not Refusal.STOPPED:
+                raise
+
+    def removed(self, name: MachineName) -> bool:
+        """Whether the machine has just been removed here; NotYetError while that goes on."""
+        try:
+            job = self._clerk.get(f"{name} destroy")
+            return job is not None and self._clerk.do(job)
+        except ApiError as error:
+            if error.kind is Refusal.GONE:
+                return True
+            raise
+
+    def forget(self, name: MachineName, number: int, *, surely: bool) -> None:
+        """Give up all the machine had reserved; `surely`: it was there, and nobody makes it.
+
+        Otherwise another process may be about to make it under that number, and is stopped by the
+        release, or has passed before: then what it makes is set aside, and removed.
+        """
+        self._settle(name)
+        self.making.forget(name)
+        self._clerk.clear(str(name))
+        if not surely:
+            self.holdings.set_aside(name, number)
+        self.holdings.release(name)
+        if not surely:
+            self._sweep(name, number)
+
+    @contextmanager
+    def meaning(self, what: str) -> Iterator[None]:
+        """Errors of the API as ours; what is locked is only not ready yet."""
+        try:
+            yield
+        except ApiError as error:
+            if error.kind is Refusal.LOCKED:
+                raise NotYetError(f"{what}: {error.text}", after=1.0) from error
+            raise error.ours(self._settings.site, what) from error

@@ -1,0 +1,155 @@
+"""How a machine comes to be: which template is cloned where, through which gates, told how."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from essaim.drivers.proxmox import guests, places
+from essaim.drivers.proxmox.api import Api
+from essaim.drivers.proxmox.clerk import Clerk
+from essaim.drivers.proxmox.cluster import Cluster, Guest, Listing
+from essaim.drivers.proxmox.guests import Wanted
+from essaim.drivers.proxmox.jobs import Job
+from essaim.model.errors import NotYetError
+from essaim.model.names import MachineName
+from essaim.plan.limits import Gate
+
+#: A container's template is locked while it is cloned: a second clone would only be refused.
+_ALONE = 1
+_MOST = 64
+_FIRST = 4
+_REMOVALS = 8
+#: Seconds after which a node that does not answer is asked again.
+_ANSWER = 10.0
+
+
+class Making:
+    """Plans the job that makes a machine.  Remembers where those go that are not there yet."""
+
+    def __init__(self, api: Api, cluster: Cluster, clerk: Clerk, plane: str) -> None:
+        self._api = api
+        self._cluster = cluster
+        self._clerk = clerk
+        self._plane = plane
+        self._settings = api.settings
+        self._lock = threading.Lock()
+        self._coming: dict[MachineName, Guest] = {}
+
+    def expected(self, name: MachineName) -> Guest | None:
+        """What a machine will be, once its job is done; None when no job was planned here."""
+        return self._coming.get(name)
+
+    def forget(self, name: MachineName) -> None:
+        """The machine is not wanted any more."""
+        with self._lock:
+            self._coming.pop(name, None)
+
+    def job(self, key: str, wanted: Wanted) -> Job:
+        """How the machine is made: a clone, or something from the stock of the site."""
+        source, what = guests.source_of(wanted.image)
+        listing = self._cluster.listing()
+        if source == "template":
+            return self._clone(key, wanted, listing)
+        kind, labels = guests.kind_of(wanted.image), wanted.machine.labels
+        node = places.roomiest(self._rooms(listing), labels.get("node", ""))
+        make = guests.container if kind == "lxc" else guests.machine
+        given = make(self._settings, self._plane, wanted)
+        self._expect(wanted, kind, node)
+        storage = labels.get("storage") or self._settings.storage
+        gates = (self._gate("storage", storage), self._gate("node", node))
+        return Job(
+            key=key,
+            what=f"makes it from {what}",
+            kind=f"create {what}",
+            begin=lambda: str(self._api.post(f"nodes/{node}/{kind}", **given)),
+            gates=gates,
+            number=self._number(wanted),
+            sources={storage: gates[0].name, "": gates[1].name},
+        )
+
+    def start_gate(self, node: str) -> Gate:
+        """What starts of machines on a node pass."""
+        most = self._settings.slots.get("start", _MOST)
+        return Gate(f"{self._settings.site} start slot on node {node}", _FIRST, most)
+
+    def destroy_gate(self, node: str) -> Gate:
+        """What removals on a node pass: one that waits too long for its storage stays half done."""
+        most = self._settings.slots.get("destroy", _REMOVALS)
+        return Gate(f"{self._settings.site} destroy slot on node {node}", min(_FIRST, most), most)
+
+    def _clone(self, key: str, wanted: Wanted, listing: Listing) -> Job:
+        image, labels = wanted.image, wanted.machine.labels
+        sources = self._sources(wanted, listing)
+        storage = self._cluster.storage_of(sources[0])
+        full = image.settings.get("clone") == "full"
+        goal = ((labels.get("storage") or self._settings.storage) if full else "") or storage
+        place = places.choose(
+            sources,
+            self._rooms(listing),
+            {source.id: float(self._clerk.waiting(self._own(source).name)) for source in sources},
+            anywhere={storage, goal} <= listing.shared,
+            node=labels.get("node", ""),
+        )
+        source, node = place.source, place.node if place.moves else ""
+        self._expect(wanted, source.kind, place.node)
+        given = guests.clone(self._settings, self._plane, wanted, source.kind, node)
+        gates = (self._own(source), self._gate("storage", goal), self._gate("node", source.node))
+        return Job(
+            key=key,
+            what=f"clones {source.name or source.id}",
+            kind=f"clone {source.id}",
+            begin=lambda: str(self._api.post(f"{source.path}/clone", **given)),
+            gates=gates,
+            number=self._number(wanted),
+            sources=_blame(gates, source, goal),
+        )
+
+    def _sources(self, wanted: Wanted, listing: Listing) -> list[Guest]:
+        """The templates that can be cloned now."""
+        image = wanted.image
+        name = image.settings["template"]
+        found = places.templates(listing, name, guests.kind_of(image), image.name)
+        up = [source for source in found if listing.online(source.node)]
+        if up:
+            return up
+        nodes = ", ".join(sorted({source.node for source in found}))
+        raise NotYetError(
+            f"{wanted.name}: template {name} is on {nodes}, which does not answer",
+            after=_ANSWER,
+            hint="a copy of the template on another node, of the same name, would be taken",
+        )
+
+    def _expect(self, wanted: Wanted, kind: str, node: str) -> None:
+        with self._lock:
+            self._coming[wanted.name] = Guest(id=wanted.id, kind=kind, node=node)
+
+    def _number(self, wanted: Wanted) -> tuple[str, str, str, int]:
+        return (self._settings.site, "vmid", str(wanted.name), wanted.id)
+
+    def _own(self, source: Guest) -> Gate:
+        """The gate of a template itself."""
+        which = f"{source.name} ({source.id})" if source.name else str(source.id)
+        most = _ALONE if source.kind == "lxc" else self._most()
+        name = f"{self._settings.site} clone slot on template {which}"
+        return Gate(name, first=min(_FIRST, most), most=most)
+
+    def _gate(self, kind: str, name: str) -> Gate:
+        return Gate(f"{self._settings.site} clone slot on {kind} {name}", _FIRST, self._most())
+
+    def _most(self) -> int:
+        return self._settings.slots.get("clone", _MOST)
+
+    def _rooms(self, listing: Listing) -> Mapping[str, float]:
+        with self._lock:
+            unlisted = [g for g in self._coming.values() if g.id not in listing.guests]
+            coming = Counter(guest.node for guest in unlisted)
+        return places.room(listing, coming, self._settings.nodes)
+
+
+def _blame(gates: tuple[Gate, Gate, Gate], source: Guest, storage: str) -> dict[str, Any]:
+    """Which gate let too many pass when something of that name was locked."""
+    own, disks, node = (gate.name for gate in gates)
+    return {storage: disks, str(source.id): own, "guest": own, "": node}

@@ -1,0 +1,108 @@
+"""Tasks of a cluster: what they are called, how they end, and how long they take."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from essaim.drivers.proxmox.api import Api, ApiError
+from essaim.drivers.proxmox.refusals import Refusal
+
+_UPID = re.compile(
+    r"UPID:(?P<node>[^:\s]+):(?P<pid>[0-9A-Fa-f]{8,9}):(?P<pstart>[0-9A-Fa-f]{8,9}):"
+    r"(?P<start>[0-9A-Fa-f]{8}):(?P<type>[^:\s]+):(?P<id>[^:\s]*):(?P<user>[^:\s]+):"
+)
+#: Tasks that make a machine.
+_COPIES = ("vzclone", "qmclone", "vzcreate", "qmcreate")
+#: As many as these are asked about one by one; more by the listing of all.
+_FEW = 2
+#: How much the newest duration counts among those before it.
+_NEWEST = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Upid:
+    """What a task is called, taken apart."""
+
+    node: str
+    kind: str  #: vzclone, qmstart, …
+    id: str  #: of the machine it works on; of a clone, its source
+    user: str
+    start: int  #: seconds since 1970
+
+
+def read_upid(text: str) -> Upid | None:
+    """Take the name of a task apart; None when it is none."""
+    found = _UPID.fullmatch(text)
+    if found is None:
+        return None
+    return Upid(found["node"], found["type"], found["id"], found["user"], int(found["start"], 16))
+
+
+def went_well(end: str) -> bool:
+    """Whether the last word of a task is a good one."""
+    return end == "OK" or end.startswith("WARNINGS")
+
+
+class Durations:
+    """How long things take, learnt from those that ended."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, float] = {}
+
+    def expected(self, kind: str) -> float | None:
+        """Seconds; None when none of the kind has ended yet."""
+        return self._known.get(kind)
+
+    def ended(self, kind: str, seconds: float) -> None:
+        """One took so long."""
+        before = self._known.get(kind, seconds)
+        self._known[kind] = before + _NEWEST * (seconds - before)
+
+
+def ends(api: Api, upids: list[str]) -> dict[str, str]:
+    """How those tasks ended that did: by one call for all of them, or one for each of a few."""
+    if len(upids) <= _FEW:
+        return _one_by_one(api, upids)
+    listed = {row["upid"]: row for row in api.get("cluster/tasks")}
+    found = {
+        upid: str(listed[upid].get("status") or "")
+        for upid in upids
+        if upid in listed and listed[upid].get("endtime")
+    }
+    # A node tells the others of its newest tasks only: what is not listed has to be asked for.
+    return found | _one_by_one(api, [upid for upid in upids if upid not in listed][:_FEW])
+
+
+def copying(api: Api, node: str) -> bool:
+    """Whether any machine is being made by this account on a node now."""
+    rows = api.get("cluster/tasks")
+    running = [read_upid(row["upid"]) for row in rows if not row.get("endtime")]
+    ours = (node, api.settings.who)
+    return any(its and (its.node, its.user) == ours and its.kind in _COPIES for its in running)
+
+
+def _one_by_one(api: Api, upids: list[str]) -> dict[str, str]:
+    found = {}
+    for upid in upids:
+        end = end_of(api, upid)
+        if end is not None:
+            found[upid] = end
+    return found
+
+
+def end_of(api: Api, upid: str) -> str | None:
+    """How a task ended; None when it has not, or its node does not say."""
+    parts = read_upid(upid)
+    if parts is None:
+        return f"{upid!r} is no task"
+    try:
+        state: dict[str, Any] = api.get(f"nodes/{parts.node}/tasks/{upid}/status")
+    except ApiError as error:
+        if error.kind is Refusal.LOST:
+            return None
+        if error.kind is Refusal.GONE or "no such task" in error.text:
+            return "the cluster has forgotten the task"
+        raise
+    return str(state.get("exitstatus") or "") if state.get("status") == "stopped" else None

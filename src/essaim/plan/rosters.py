@@ -1,0 +1,244 @@
+"""What a roster, what is kept of its students and what is seen of their machines mean together."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from essaim.model.machines import Observed
+from essaim.model.plans import Action, Change
+from essaim.model.school import Desktop, Host, Person
+from essaim.model.stacks import Machine
+
+#: A roster that would lose more than this share of its machines at once is looked at twice.
+MOST = 0.5
+#: Below so many nobody is surprised.
+FEW = 3
+
+#: Labels of a student's machine: all that the servers of its network are told of it.
+LOGIN, PERSON, CLASS, UID, HOME = "login", "person", "class", "uid", "home"
+HOST, DESKTOP, DESKTOP_GROUP = "host", "desktop", "desktop-group"
+DESKTOP_SETTING = "desktop."
+
+
+class Standing(enum.StrEnum):
+    """How it stands with a student's machine."""
+
+    COMING = "coming"  #: being made, or begun and not finished
+    READY = "ready"
+    FAILED = "failed"  #: could not be made; what was begun is undone
+    RETIRED = "retired"  #: off and withdrawn; destroyed when its grace is over
+    WITHOUT = "without"  #: the student gave it back
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Student:
+    """Somebody of a roster, as the store has them.  Times are milliseconds of its clock."""
+
+    roster: str
+    person: Person
+    machine: str  #: STACK/MACHINE
+    address: str = ""
+    standing: Standing = Standing.COMING
+    since: int = 0
+    made: int = 0  #: when it was first ready: from then on there is something to lose
+    error: str = ""  #: why it failed, in words
+    run: str = ""  #: what last worked on it
+    account: str = ""  #: the id of the account that is theirs; nothing until they claimed it
+
+    @property
+    def login(self) -> str:
+        """What the school calls them."""
+        return self.person.login
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """All that is seen of a roster's machines.  None: the site has no such server."""
+
+    machines: Mapping[str, Observed]  #: by STACK/MACHINE
+    named: Mapping[str, str] | None = None  #: name → address
+    admitted: Collection[str] | None = None  #: addresses
+    published: Collection[tuple[str, str]] | None = None  #: group and name of desktops
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What is to be done, and what is left alone."""
+
+    changes: tuple[Change, ...] = ()
+    kept: int = 0
+    resting: tuple[str, ...] = ()  #: retired, and their grace is not over
+    without: tuple[str, ...] = ()  #: gave theirs back
+    outdated: tuple[str, ...] = ()  #: kept, though made from another image
+    forgotten: tuple[str, ...] = ()  #: gone from the roster, and nothing is left of them
+
+    def of(self, verb: str) -> list[Change]:
+        """List the changes that one workflow carries out."""
+        return [change for change in self.changes if change.verb == verb]
+
+
+@dataclass(slots=True)
+class _Made:
+    changes: list[Change] = field(default_factory=list)
+    kept: int = 0
+    resting: list[str] = field(default_factory=list)
+    without: list[str] = field(default_factory=list)
+    outdated: list[str] = field(default_factory=list)
+    forgotten: list[str] = field(default_factory=list)
+
+
+def decide(
+    wanted: Mapping[str, Machine],
+    known: Mapping[str, Student],
+    seen: Seen,
+    *,
+    image: str,
+    grace: float,
+    now: int,
+    reset: bool = False,
+) -> Decided:
+    """Say what a roster comes to: both mappings are by login, `image` is a digest.
+
+    With `reset`, machines made from another image are made anew; otherwise they are kept.
+    """
+    made = _Made()
+    for login, machine in wanted.items():
+        _listed(made, machine, known.get(login), seen, image, reset=reset)
+    for login, student in known.items():
+        if login not in wanted:
+            _gone(made, student, seen, grace, now)
+    return Decided(
+        tuple(made.changes),
+        made.kept,
+        tuple(made.resting),
+        tuple(made.without),
+        tuple(made.outdated),
+        tuple(made.forgotten),
+    )
+
+
+def _listed(
+    made: _Made, machine: Machine, student: Student | None, seen: Seen, image: str, *, reset: bool
+) -> None:
+    login = machine.labels[LOGIN]
+    if student is not None and student.standing is Standing.WITHOUT:
+        made.without.append(login)
+        return
+    there = seen.machines.get(str(machine.name))
+    reason = _reason(machine, student, there, seen)
+    if reason:
+        # What a student has worked on is never undone because a server did not answer.
+        kept = there is not None and student is not None and student.made
+        verb, action = ("mend", Action.CHANGE) if kept else ("enrol", Action.ADD)
+        made.changes.append(_change(machine, action, verb, reason))
+        return
+    if there is not None and there.image not in ("", image):
+        if reset:
+            reason = "made from another image"
+            made.changes.append(_change(machine, Action.CHANGE, "reset", reason))
+            return
+        made.outdated.append(login)
+    made.kept += 1
+
+
+def _reason(machine: Machine, student: Student | None, there: Observed | None, seen: Seen) -> str:
+    """Why a student of the roster is to be enrolled; nothing when all is as it should be."""
+    if student is None:
+        return "new"
+    if student.standing is Standing.RETIRED:
+        return "back on the roster"
+    if student.standing is Standing.FAILED:
+        return "failed before"
+    if there is None:
+        return "not there"
+    if student.standing is Standing.COMING:
+        return "begun and not finished"
+    return lacking(machine, seen)
+
+
+def lacking(machine: Machine, seen: Seen) -> str:
+    """What the servers of its network do not know of a machine; nothing when they do."""
+    host = host_of(machine)
+    if seen.admitted is not None and host.address not in seen.admitted:
+        return "not in DHCP"
+    if seen.named is not None and host.name and seen.named.get(host.name) != host.address:
+        return "no name in DNS"
+    desktop = desktop_of(machine)
+    if desktop and seen.published is not None:
+        return "" if (desktop.group, desktop.name) in seen.published else "no desktop"
+    return ""
+
+
+def _gone(made: _Made, student: Student, seen: Seen, grace: float, now: int) -> None:
+    there = student.machine in seen.machines
+    nothing = student.standing is Standing.FAILED and not there
+    if student.standing is Standing.RETIRED:
+        if now - student.since < grace * 1000:
+            made.resting.append(student.login)
+            return
+        made.changes.append(_leaving(student, "remove", "its grace is over"))
+    elif student.standing is Standing.WITHOUT or nothing:
+        made.forgotten.append(student.login)
+    elif grace <= 0:
+        made.changes.append(_leaving(student, "remove", "gone from the roster"))
+    else:
+        made.changes.append(_leaving(student, "withdraw", "gone from the roster"))
+
+
+def _change(machine: Machine, action: Action, verb: str, reason: str) -> Change:
+    name = machine.name
+    return Change(key=name.machine, action=action, verb=verb, machine=str(name), reason=reason)
+
+
+def _leaving(student: Student, verb: str, reason: str) -> Change:
+    key = student.machine.partition("/")[2]
+    return Change(key=key, action=Action.REMOVE, verb=verb, machine=student.machine, reason=reason)
+
+
+def loses_most(decided: Decided, known: Mapping[str, Student]) -> bool:
+    """Whether so many machines would go that the roster itself may be the mistake."""
+    going = len(decided.of("withdraw")) + len(decided.of("remove"))
+    have = sum(each.standing in (Standing.READY, Standing.COMING) for each in known.values())
+    return going > FEW and going > have * MOST
+
+
+def host_of(machine: Machine, card: str = "") -> Host:
+    """A student's machine as DNS and DHCP know it."""
+    return Host(name=machine.labels.get(HOST, ""), address=machine.address, mac=card)
+
+
+def desktop_of(machine: Machine) -> Desktop | None:
+    """The way into a student's machine from a browser; None when it has none."""
+    labels = machine.labels
+    protocol, _, port = labels.get(DESKTOP, "").partition(":")
+    if not protocol:
+        return None
+    return Desktop(
+        name=labels.get(HOST, "").partition(".")[0] or machine.name.machine,
+        protocol=protocol,
+        address=machine.address,
+        port=int(port),
+        group=labels.get(DESKTOP_GROUP, ""),
+        people=(labels[LOGIN],),
+        settings={
+            key.removeprefix(DESKTOP_SETTING): value
+            for key, value in labels.items()
+            if key.startswith(DESKTOP_SETTING)
+        },
+    )
+
+
+def first_few(names: Sequence[str], few: int = 5) -> str:
+    """Some of many names, and how many more there are."""
+    shown = ", ".join(names[:few])
+    return shown if len(names) <= few else f"{shown} and {len(names) - few} more"
+
+
+def tally(students: Iterable[Student]) -> dict[Standing, int]:
+    """Count students by how it stands with them."""
+    counts = dict.fromkeys(Standing, 0)
+    for student in students:
+        counts[student.standing] += 1
+    return counts

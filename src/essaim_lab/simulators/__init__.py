@@ -1,0 +1,1 @@
+"""Stand-ins for what cannot run on one computer: real servers with real shapes, and faults."""

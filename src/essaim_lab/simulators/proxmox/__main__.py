@@ -1,0 +1,158 @@
+"""`python -m essaim_lab.simulators.proxmox`: what `essaim lab proxmox` starts."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from essaim_lab.simulators.proxmox.settings import NodeSettings, StorageSettings
+from essaim_lab.simulators.proxmox.simulator import Simulator
+
+FAILED, SETUP = 1, 3
+SNIPPET = """\
+driver: proxmox
+url: {url}
+token: {token}
+secret: {{file: {secret}}}
+ca: {ca}
+ids: 50000-59999
+pool: students
+storage: {storage}
+bridge: vmbr0
+"""
+
+
+def arguments(words: list[str]) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="python -m essaim_lab.simulators.proxmox")
+    parser.add_argument("--folder", type=Path, required=True, help="where the files are written")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--nodes", type=int, default=3)
+    parser.add_argument("--templates", type=int, default=1)
+    parser.add_argument("--copies", type=int, default=1)
+    parser.add_argument("--gib", type=int, default=8)
+    parser.add_argument("--speed", type=float, default=1.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--slow-listing", type=float, default=0.0)
+    parser.add_argument("--stats-seconds", type=float, default=10.0)
+    parser.add_argument("--copy-seconds", type=float, default=1.5)
+    parser.add_argument("--copy-slots", type=int, default=4)
+    parser.add_argument("--linked-seconds", type=float, default=0.8)
+    parser.add_argument("--start-seconds", type=float, default=3.0)
+    parser.add_argument("--start-slots", type=int, default=4)
+    parser.add_argument("--storage", default="vol-ceph-1")
+    parser.add_argument("--attached", action="store_true", help="end with whoever feeds stdin")
+    parser.add_argument("--real", action="store_true")
+    parser.add_argument("--rootfs", type=Path, help="with --real: what machines are made from")
+    parser.add_argument("--keys", type=Path, help="with --real: authorized keys of all machines")
+    return parser.parse_args(words)
+
+
+def simulator(asked: argparse.Namespace) -> Simulator:
+    """Make the one that was asked for."""
+    return Simulator(
+        nodes=asked.nodes,
+        templates=asked.templates,
+        copies=asked.copies,
+        storages=[
+            StorageSettings(
+                name=asked.storage,
+                copy_seconds=asked.copy_seconds,
+                copies=asked.copy_slots,
+                linked_seconds=asked.linked_seconds,
+            )
+        ],
+        node=NodeSettings(
+            name="pve",
+            start_seconds=asked.start_seconds,
+            boot_seconds=2 * asked.start_seconds,
+            starts=asked.start_slots,
+        ),
+        gib=asked.gib,
+        seed=asked.seed,
+        speed=asked.speed,
+        host=asked.host,
+        port=asked.port,
+        folder=asked.folder,
+        slow_listing=asked.slow_listing,
+        stats_seconds=asked.stats_seconds,
+    )
+
+
+def _private(path: Path, text: str) -> Path:
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+    return path
+
+
+def tell(sim: Simulator, folder: Path, storage: str) -> dict[str, str]:
+    """Write the secrets where only their owner reads them; say where everything is."""
+    plane = _private(folder / "token.secret", sim.plane_secret)
+    snippet = SNIPPET.format(
+        url=sim.url, token=sim.plane_token, secret=plane, ca=sim.ca, storage=storage
+    )
+    told = {
+        "url": sim.url,
+        "ca": str(sim.ca),
+        "token": sim.plane_token,
+        "secret": str(plane),
+        "root": sim.token,
+        "root_secret": str(_private(folder / "root.secret", sim.secret)),
+        "root_password": str(_private(folder / "root.password", sim.password)),
+        "lab_secret": str(_private(folder / "lab.secret", sim.admin_secret)),
+        "site": str(_private(folder / "pve.yaml", snippet)),
+    }
+    _private(folder / "lab.json", json.dumps(told, indent=2))
+    return told
+
+
+def _watch(over: threading.Event) -> None:
+    """End when whoever started us has ended, however that was."""
+    # Not through sys.stdin: its lock would be held when the interpreter ends.
+    while os.read(0, 1024):
+        pass
+    over.set()
+
+
+def main(words: list[str]) -> int:
+    """Answer until somebody stops it; the first line on stdout says where, as JSON."""
+    asked = arguments(words)
+    over = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: over.set())
+    if asked.attached:
+        threading.Thread(target=_watch, args=(over,), daemon=True).start()
+    asked.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    sim = simulator(asked)
+    backing = None
+    if asked.real:
+        from essaim_lab.simulators.proxmox.backing import Backing  # noqa: PLC0415 - when asked for
+
+        keys = asked.keys.read_text(encoding="utf-8").splitlines() if asked.keys else []
+        backing = Backing(sim, asked.folder / "machines", asked.rootfs, keys)
+        sim.cluster.machines = backing.machines
+    try:
+        sim.open(eager=asked.real)
+    except OSError as error:
+        sys.stderr.write(f"{asked.host}:{asked.port} cannot be listened on: {error.strerror}\n")
+        return SETUP
+    try:
+        sys.stdout.write(json.dumps(tell(sim, asked.folder, asked.storage)) + "\n")
+        sys.stdout.flush()
+        over.wait()
+    finally:
+        sim.close()
+        if backing:
+            backing.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,217 @@
+"""Real machines behind the simulated ones: sandboxes one can log in to.
+
+A machine that is started becomes a sandbox machine with its address and its authorized keys, and
+goes away when it is removed.  A relay listens at 127.B.C.D, port 22 (2222 for a plain user), for a
+machine whose address is A.B.C.D: so that ssh reaches it from this computer, where no bridge is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import queue
+import selectors
+import socket
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ed25519
+
+from essaim.drivers.sandbox.driver import Sandbox
+from essaim.model.errors import EssaimError
+from essaim.model.machines import Seed
+from essaim.model.names import NAME, MachineName
+from essaim.model.stacks import Image, Machine, Network, Size
+from essaim_lab.simulators.proxmox.network import address
+from essaim_lab.simulators.proxmox.simulator import Simulator
+from essaim_lab.simulators.proxmox.state import Guest
+
+STACK = "pve"
+NETWORK = Network(cidr="10.0.0.0/8")
+IMAGE = Image(name="template", builder="debian", digest="template")
+
+
+def inside(text: str) -> str:
+    """The address a machine has on the network of the sandboxes."""
+    plain = text.partition("/")[0]
+    return str(ipaddress.IPv4Address((10 << 24) | (int(ipaddress.IPv4Address(plain)) & 0xFFFFFF)))
+
+
+def outside(text: str) -> str:
+    """The address of this computer that leads to it."""
+    return "127." + inside(text).partition(".")[2]
+
+
+class Backing:
+    """Keeps sandbox machines as the simulated ones are.  `close` removes all of them."""
+
+    def __init__(
+        self, sim: Simulator, folder: Path, rootfs: Path, keys: Sequence[str] = ()
+    ) -> None:
+        self.port = 22 if os.geteuid() == 0 else 2222
+        self.defects: list[str] = []
+        self._sim = sim
+        self._keys = tuple(keys)
+        self._driver = Sandbox(folder, lambda _image: rootfs)
+        self._driver.open_network(STACK, NETWORK)
+        self._hosts: dict[int, dict[str, str]] = {}
+        self._names: dict[int, MachineName] = {}
+        self._relay = Relay(self._driver)
+        self._todo: queue.SimpleQueue[tuple[str, Guest, str] | None] = queue.SimpleQueue()
+        self._worker = threading.Thread(target=self._work, name="proxmox-backing", daemon=True)
+        self._worker.start()
+        sim.cluster.watchers.append(self._told)
+
+    def machines(self) -> dict[str, dict[str, str]]:
+        """By number: the address, where ssh reaches it, and its host key."""
+        return {str(vmid): dict(said) for vmid, said in sorted(self._hosts.items())}
+
+    def _told(self, guest: Guest, what: str) -> None:
+        """Hear of a change, with the clock's lock held: the work is done elsewhere."""
+        at = address(guest, 0)
+        self._todo.put((what, guest, at or f"10.255.{guest.vmid >> 8 & 255}.{guest.vmid & 255}"))
+
+    def _work(self) -> None:
+        while (job := self._todo.get()) is not None:
+            what, guest, at = job
+            try:
+                self._act(what, guest, at)
+            except (EssaimError, OSError) as error:
+                self.defects.append(f"{guest.vmid} {what}: {error}")
+                sys.stderr.write(f"machine {self.defects[-1]}\n")
+
+    def _act(self, what: str, guest: Guest, at: str) -> None:
+        name = self._name(guest)
+        if what == "start":
+            self._create(name, guest, at)
+            self._driver.start(name)
+            self._relay.open(name, outside(at), self.port)
+        elif what == "stop":
+            self._relay.close(name)
+            self._driver.stop(name)
+        elif what == "destroy":
+            self._relay.close(name)
+            self._driver.destroy(name)
+            self._hosts.pop(guest.vmid, None)
+            self._names.pop(guest.vmid, None)
+
+    def _name(self, guest: Guest) -> MachineName:
+        """Call it as people do, as long as it is the only one of that name."""
+        if guest.vmid not in self._names:
+            short = guest.name.partition(".")[0].lower()
+            good = NAME.fullmatch(short) and MachineName(STACK, short) not in self._names.values()
+            self._names[guest.vmid] = MachineName(STACK, short if good else f"m{guest.vmid}")
+        return self._names[guest.vmid]
+
+    def _create(self, name: MachineName, guest: Guest, at: str) -> None:
+        known = self._hosts.get(guest.vmid)
+        if known and known["address"] == inside(at):
+            return
+        if known:
+            self._driver.destroy(name)  # its address was changed: a sandbox's cannot be
+        key = ed25519.Ed25519PrivateKey.generate()
+        machine = Machine(
+            name=name,
+            group="m",
+            index=guest.vmid,
+            address=inside(at),
+            image=IMAGE.name,
+            size=Size(cores=guest.cpus(), memory=guest.memory() >> 20),
+        )
+        private = key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.OpenSSH,
+            serialization.NoEncryption(),
+        )
+        seed = Seed(
+            hostname=guest.name,
+            host_key=private.decode(),
+            authorized_keys=(*self._keys, *_keys(guest)),
+        )
+        self._driver.create(machine, NETWORK, IMAGE, seed)
+        public = key.public_key().public_bytes(
+            serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+        )
+        self._hosts[guest.vmid] = {
+            "name": guest.name,
+            "address": inside(at),
+            "ssh": f"{outside(at)}:{self.port}",
+            "host_key": public.decode(),
+        }
+
+    def close(self) -> None:
+        """Remove all machines and relays."""
+        self._sim.cluster.watchers.remove(self._told)
+        self._todo.put(None)
+        self._worker.join()
+        self._relay.end()
+        self._driver.close_network(STACK)
+
+
+def _keys(guest: Guest) -> list[str]:
+    text = guest.keys + "\n" + unquote(str(guest.conf.get("sshkeys", "")))
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+class Relay:
+    """Passes connections at addresses of this computer on to port 22 of sandbox machines."""
+
+    def __init__(self, driver: Sandbox) -> None:
+        self._driver = driver
+        self._listeners: dict[MachineName, socket.socket] = {}
+
+    def open(self, name: MachineName, host: str, port: int) -> None:
+        """Listen for a machine.  Nothing if that is done."""
+        if name in self._listeners:
+            return
+        listener = socket.create_server((host, port))
+        self._listeners[name] = listener
+        threading.Thread(target=self._accept, args=(name, listener), daemon=True).start()
+
+    def close(self, name: MachineName) -> None:
+        """Listen no more.  Nothing if nobody does."""
+        listener = self._listeners.pop(name, None)
+        if listener:
+            with contextlib.suppress(OSError):
+                listener.shutdown(socket.SHUT_RDWR)
+            listener.close()
+
+    def end(self) -> None:
+        """Listen for nobody any more."""
+        for name in list(self._listeners):
+            self.close(name)
+
+    def _accept(self, name: MachineName, listener: socket.socket) -> None:
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return  # closed
+            threading.Thread(target=self._pass, args=(name, client), daemon=True).start()
+
+    def _pass(self, name: MachineName, client: socket.socket) -> None:
+        with (
+            client,
+            contextlib.suppress(OSError, EssaimError),
+            self._driver.dial(name, 22) as machine,
+        ):
+            _both_ways(client, machine)
+
+
+def _both_ways(one: socket.socket, other: socket.socket) -> None:
+    with selectors.DefaultSelector() as watch:
+        watch.register(one, selectors.EVENT_READ, other)
+        watch.register(other, selectors.EVENT_READ, one)
+        while True:
+            for key, _ in watch.select():
+                source: Any = key.fileobj
+                data = source.recv(1 << 16)
+                if not data:
+                    return
+                key.data.sendall(data)

@@ -1,0 +1,139 @@
+"""Network cards: who may plug them where, and what addresses machines say they have."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Any
+
+from essaim_lab.simulators.proxmox.cluster import Call, Cluster, answers
+from essaim_lab.simulators.proxmox.errors import PveError, refused_permission
+from essaim_lab.simulators.proxmox.kernel import Process, Sleep
+from essaim_lab.simulators.proxmox.schema import split
+from essaim_lab.simulators.proxmox.state import Guest
+
+AGENT_SECONDS = 5.0  #: after a start, until the agent in a virtual machine answers
+
+
+def check_bridge(cluster: Cluster, who: str, card: str) -> None:
+    """Refuse a card on a bridge somebody has no right to."""
+    parts = split(card)
+    bridge = parts.get("bridge")
+    if not bridge:
+        return
+    place = f"/sdn/zones/localnetwork/{bridge}"
+    tagged = f"{place}/{parts['tag']}" if "tag" in parts else place
+    if not (
+        cluster.access.may(who, place, "SDN.Use") or cluster.access.may(who, tagged, "SDN.Use")
+    ):
+        raise refused_permission(f"{tagged}, SDN.Use")
+
+
+def mac(card: str) -> str:
+    """The card's address."""
+    parts = split(card)
+    found = [value for value in parts.values() if value.count(":") == 5]  # noqa: PLR2004 - a MAC
+    return parts.get("hwaddr") or (found[0] if found else "")
+
+
+def address(guest: Guest, number: int) -> str:
+    """What the card was given, with its mask: what was set, or else by DHCP."""
+    card = split(str(guest.conf.get(f"net{number}", "")))
+    said = card if guest.kind == "lxc" else split(str(guest.conf.get(f"ipconfig{number}", "")))
+    given = said.get("ip", "dhcp" if guest.kind == "qemu" else "manual")
+    if given == "dhcp":
+        # A network of our own invention, where every machine always gets the same address.
+        base = int(ipaddress.ip_address("10.128.0.0"))
+        return f"{ipaddress.ip_address(base + number * (1 << 21) + guest.vmid % (1 << 21))}/10"
+    return "" if given == "manual" else given
+
+
+def cards(guest: Guest) -> list[dict[str, Any]]:
+    """All cards: name, MAC and address with mask; first the loopback."""
+    found = [{"name": "lo", "mac": "00:00:00:00:00:00", "ip": "127.0.0.1/8"}]
+    for key in sorted(guest.conf):
+        if key.startswith("net") and key[3:].isdigit():
+            card = split(str(guest.conf[key]))
+            name = card.get("name") or f"eth{key[3:]}"
+            ip = address(guest, int(key[3:]))
+            found.append({"name": name, "mac": mac(str(guest.conf[key])).lower(), "ip": ip})
+    return found
+
+
+def _addresses(ip: str) -> list[dict[str, Any]]:
+    if not ip:
+        return []
+    plain, _, prefix = ip.partition("/")
+    kind = "ipv6" if ":" in plain else "ipv4"
+    return [{"ip-address": plain, "prefix": int(prefix or 32), "ip-address-type": kind}]
+
+
+@answers("GET /nodes/{node}/lxc/{vmid}/interfaces")
+def interfaces(cluster: Cluster, call: Call) -> Any:
+    """What a running container says of its cards; nothing of one that is off."""
+    guest = cluster.guest(call)
+    if not guest.running:
+        return None
+    found = []
+    for card in cards(guest):
+        entry = {"name": card["name"], "hwaddr": card["mac"], "hardware-address": card["mac"]}
+        if card["ip"]:
+            entry |= {"inet": card["ip"], "ip-addresses": _addresses(card["ip"])}
+        found.append(entry)
+    return found
+
+
+def _agent(cluster: Cluster, call: Call) -> Guest:
+    guest = cluster.guest(call)
+    if not str(guest.conf.get("agent", "")).startswith(("1", "enabled=1")):
+        raise PveError("No QEMU guest agent configured")
+    if not guest.running:
+        raise PveError(f"VM {guest.vmid} is not running")
+    return guest
+
+
+def _asked(cluster: Cluster, call: Call) -> Process:
+    """The agent answers some seconds after the start; before, it is waited for in vain."""
+    guest = _agent(cluster, call)
+    if cluster.kernel.now < guest.started + AGENT_SECONDS:
+        yield Sleep(min(3.0, guest.started + AGENT_SECONDS - cluster.kernel.now))
+        if cluster.kernel.now < guest.started + AGENT_SECONDS:
+            raise PveError("QEMU guest agent is not running")
+    return guest
+
+
+@answers("GET /nodes/{node}/qemu/{vmid}/agent/network-get-interfaces")
+def agent_interfaces(cluster: Cluster, call: Call) -> Process:
+    """What the agent in a virtual machine says of its cards."""
+    guest = yield from _asked(cluster, call)
+    return {
+        "result": [
+            {
+                "name": card["name"],
+                "hardware-address": card["mac"],
+                "ip-addresses": _addresses(card["ip"]),
+            }
+            for card in cards(guest)
+        ]
+    }
+
+
+@answers("POST /nodes/{node}/qemu/{vmid}/agent/ping")
+def ping(cluster: Cluster, call: Call) -> Process:
+    """Whether the agent answers."""
+    yield from _asked(cluster, call)
+    return {"result": {}}
+
+
+@answers("POST /nodes/{node}/GUEST/{vmid}/vncproxy")
+def vncproxy(cluster: Cluster, call: Call) -> dict[str, Any]:
+    """A ticket to a console; nobody listens there."""
+    guest = cluster.guest(call)
+
+    def work(_task: Any) -> Process:
+        yield Sleep(10.0)
+        raise PveError("connection timed out")
+
+    upid = cluster.begin(call, "vncproxy", work)
+    ticket, _ = cluster.access._signed("PVEVNC", call.who), ""  # noqa: SLF001 - same make
+    port = str(5900 + guest.vmid % 100)
+    return {"user": call.who, "ticket": ticket, "port": port, "upid": upid, "cert": ""}

@@ -1,0 +1,225 @@
+"""Student A cannot see or touch student B's machine by any route; a teacher can."""
+
+from __future__ import annotations
+
+import contextlib
+
+import httpx
+import pytest
+
+from api.rig import World, is_problem, options, routes, serving
+from essaim.api.app import create_app
+from essaim.api.students import router
+from essaim.model.fleet import Role
+from essaim.plan.rosters import Standing
+from essaim.usecases import classes, seats
+from essaim.usecases.credentials import digest, new_token, sign_access
+from schoolplane import Plane, people, plane, roster
+
+ALICE = "/api/students/promo/alice"
+
+
+class Cast:
+    """Two classes, their teachers, their students, and those who have nothing to do with them."""
+
+    def __init__(self, made: Plane) -> None:
+        self.plane = made
+        made.apply(roster(), people("alice", "bob", "carol"))
+        made.apply(roster(name="other", cidr="10.61.0.0/24", first="10.61.0.10", last="10.61.0.90"),
+                   people("dave"))  # fmt: skip
+        members = ("stranger", "alice", "bob", "carol", "dave", "teacher", "elsewhere")
+        self.users = {name: made.user(name) for name in members}
+        self.users["operator"] = made.user("operator", Role.OPERATOR)
+        self.users["admin"] = made.user("admin", Role.ADMIN)
+        for name in ("promo", "other"):
+            for student, code in classes.invite(made, name):
+                seats.claim(made, self.users[student.login], code)
+        classes.set_teacher(made, "promo", "teacher")
+        classes.set_teacher(made, "other", "elsewhere")
+        made.apply(roster(), people("alice", "bob"))  # carol is retired
+        self.tokens = {name: self.token(user) for name, user in self.users.items()}
+        self.tokens["nobody"] = ""
+
+    def token(self, user) -> str:
+        sid = self.plane.people.open_session(user.id, digest(new_token("refresh")), 3600)
+        return sign_access(
+            self.plane.people.signing_key, user=user.id, role=user.role.value, session=sid
+        )
+
+    def ready(self, login: str = "alice") -> None:
+        """Bring a machine back to where every request may begin."""
+        self.plane.settle(login)
+        self.plane.apply(roster(), people("alice", "bob"))
+        machine = f"promo/{login}"
+        if self.plane.rosters.students("promo")[login].standing is Standing.WITHOUT:
+            self.plane.rosters.stand(machine, Standing.FAILED)
+            self.plane.apply(roster(), people("alice", "bob"))
+        with self.plane.site.driver.changed() as machines:
+            machines[machine]["kept"] = {"before": "old"}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("school")
+    with plane(f"sqlite:///{folder}/essaim.db", folder / "site") as made:
+        app = create_app(made, options(together=False))
+        with (
+            serving(app) as address,
+            httpx.Client(base_url=address, timeout=120) as client,
+        ):
+            yield World(made, app, client), Cast(made)
+
+
+@pytest.fixture
+def school(world):
+    """The same for all, brought back to where it began."""
+    here, cast = world
+    cast.plane.people.change("alice", {"machines": 1000})
+    cast.ready()
+    return here, cast
+
+
+#: Every route that names a student, asked about alice; and what her student account is answered.
+ROUTES = {
+    ("GET", ""): 200,
+    ("POST", "/create"): 409,  # it is there
+    ("POST", "/start"): 202,
+    ("POST", "/stop"): 202,
+    ("POST", "/reset"): 202,
+    ("POST", "/retire"): 403,
+    ("DELETE", ""): 202,
+    ("GET", "/snapshots"): 200,
+    ("PUT", "/snapshots/now"): 202,
+    ("DELETE", "/snapshots/before"): 202,
+    ("POST", "/snapshots/before/restore"): 202,
+}
+TEACHERS = {**ROUTES, ("POST", "/retire"): 202}
+
+
+@pytest.mark.parametrize("who", ["alice", "teacher", "operator", "admin"])
+def test_whoever_may_act_can(school, who):
+    here, cast = school
+    expected = ROUTES if who == "alice" else TEACHERS
+    for (method, rest), status in expected.items():
+        cast.ready()
+        answer = here.ask(method, ALICE + rest, cast.tokens[who])
+        assert answer.status_code == status, (who, method, rest, answer.text)
+
+
+@pytest.mark.parametrize("who", ["nobody", "stranger", "bob", "carol", "dave", "elsewhere"])
+def test_nobody_else_sees_or_touches_it_by_any_route(school, who):
+    here, cast = school
+    before = cast.plane.site.seen(), cast.plane.states()
+    runs = len(cast.plane.journal.list(limit=1000))
+    for method, rest in ROUTES:
+        answer = here.ask(method, ALICE + rest, cast.tokens[who])
+        if who == "nobody":
+            is_problem(answer, 401, "unauthorised")
+            continue
+        there = is_problem(answer, 404, "unknown")
+        # Word for word what is said about a student who does not exist.
+        nobody = here.ask(method, "/api/students/promo/zed" + rest, cast.tokens[who])
+        assert (
+            is_problem(nobody, 404, "unknown")["detail"].replace("zed", "alice") == there["detail"]
+        )
+    for path in ("/api/rosters/promo", "/api/rosters/nowhere"):
+        status = 401 if who == "nobody" else 404
+        assert here.ask("GET", path, cast.tokens[who]).status_code == status
+    assert (cast.plane.site.seen(), cast.plane.states()) == before
+    assert len(cast.plane.journal.list(limit=1000)) == runs
+
+
+def test_every_route_about_students_is_tried_here(school):
+    here, _cast = school
+    ours = {(method, path) for route in router.routes for method in route.methods
+            for path in [route.path]}  # fmt: skip
+    assert ours <= routes(here.app)
+    named = {(m, p.partition("{login}")[2]) for m, p in ours if "{login}" in p}
+    tried = set()
+    for method, rest in ROUTES:
+        path = rest.replace("/now", "/{label}").replace("/before", "/{label}")
+        tried.add((method, path if "snap" in path or not path else "/{verb}"))
+    assert named == tried
+
+
+def test_a_retired_student_sees_that_and_can_do_nothing(school):
+    here, cast = school
+    path, token = "/api/students/promo/carol", cast.tokens["carol"]
+    seen = here.ask("GET", path, token, headers={"Accept-Language": "fr"}).json()
+    assert (seen["state"], seen["until"] is not None) == ("retired", True)
+    assert seen["said"].startswith("retirée, gardée jusqu'au")
+    for (method, rest), status in ROUTES.items():
+        if method == "GET":
+            continue
+        answer = here.ask(method, path + rest, token)
+        problem = is_problem(answer, 403, "forbidden")
+        assert "réinscrire" in problem["detail"] or "enseignants" in problem["detail"], status
+
+
+def test_one_sees_ones_own_and_a_teacher_the_class(school):
+    here, cast = school
+    mine = here.ask("GET", "/api/students", cast.tokens["alice"]).json()
+    assert [each["machine"] for each in mine] == ["promo/alice"]
+    assert (mine[0]["said"], mine[0]["power"]) == ("ready, on", "on")
+    assert here.ask("GET", "/api/students", cast.tokens["stranger"]).json() == []
+    assert here.ask("GET", "/api/rosters", cast.tokens["teacher"]).json() == ["promo"]
+    assert here.ask("GET", "/api/rosters", cast.tokens["alice"]).json() == []
+    assert here.ask("GET", "/api/rosters", cast.tokens["operator"]).json() == ["other", "promo"]
+    pupils = here.ask("GET", "/api/rosters/promo", cast.tokens["teacher"]).json()
+    assert [each["login"] for each in pupils][:3] == ["alice", "bob", "carol"]
+
+
+def test_a_name_alone_is_no_proof(school):
+    """Whoever signs up as somebody of a roster before them gets nothing."""
+    here, cast = school
+    cast.plane.apply(roster(), people("alice", "bob", "erin"))
+    thief = cast.token(cast.plane.user("erin"))
+    assert here.ask("GET", "/api/students/promo/erin", thief).status_code == 404
+    assert here.ask("POST", "/api/students/claim", thief, json={"code": "x"}).status_code == 404
+    ((_erin, code),) = classes.invite(cast.plane, "promo", ["erin"])
+    real = cast.token(cast.plane.user("erin-m"))
+    assert here.ask("POST", "/api/students/claim", real, json={"code": code}).status_code == 200
+    # Once: it is of no use to whoever finds it later.
+    assert here.ask("POST", "/api/students/claim", thief, json={"code": code}).status_code == 404
+    assert here.ask("GET", "/api/students/promo/erin", real).status_code == 200
+
+
+def test_a_student_creates_within_their_quota(school):
+    here, cast = school
+    token = cast.tokens["alice"]
+    assert here.ask("DELETE", ALICE, token).status_code == 202
+    cast.plane.settle("alice")
+    assert here.ask("GET", ALICE, token).json()["state"] == "without"
+    assert "promo/alice" not in cast.plane.site.driver.seen()
+    cast.plane.people.change("alice", {"machines": 0})
+    is_problem(here.ask("POST", f"{ALICE}/create", token), 409, "quota")
+    cast.plane.people.change("alice", {"machines": 1})
+    assert here.ask("POST", f"{ALICE}/create", token).status_code == 202
+    cast.plane.settle("alice")
+    made = here.ask("GET", ALICE, token).json()
+    assert (made["state"], made["power"]) == ("ready", "on")
+
+
+def test_something_else_is_under_way(school):
+    here, cast = school
+    down = cast.plane.site.driver.file.with_suffix(".down")
+    down.touch()
+    assert here.ask("POST", f"{ALICE}/stop", cast.tokens["alice"]).status_code == 202
+    problem = is_problem(here.ask("POST", f"{ALICE}/start", cast.tokens["alice"]), 409, "held")
+    assert "une opération est en cours" in problem["detail"]
+    with contextlib.suppress(FileNotFoundError):
+        down.unlink()
+    cast.plane.settle("alice")
+    assert here.ask("GET", ALICE, cast.tokens["alice"]).json()["power"] == "off"
+
+
+def test_snapshots_are_counted_and_named(school):
+    here, cast = school
+    cast.plane.people.change("alice", {"machines": 5})
+    token, path = cast.tokens["alice"], f"{ALICE}/snapshots"
+    with cast.plane.site.driver.changed() as machines:
+        machines["promo/alice"]["kept"] = {f"s{number}": "" for number in range(5)}
+    is_problem(here.ask("PUT", f"{path}/one-more", token), 409, "quota")
+    is_problem(here.ask("PUT", f"{path}/s1", token), 409, "rejected")
+    is_problem(here.ask("POST", f"{path}/none/restore", token), 404, "unknown")
+    is_problem(here.ask("PUT", f"{path}/No!", token), 422, "invalid")

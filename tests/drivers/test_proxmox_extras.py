@@ -1,0 +1,184 @@
+"""What the API lacks, done over SSH on a sandbox machine that plays the node."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from drivers.lab import NETWORK
+from essaim.drivers.proxmox import wishes
+from essaim.drivers.proxmox.cluster import Guest
+from essaim.drivers.proxmox.extras import NodeExtras
+from essaim.drivers.proxmox.guests import Wanted
+from essaim.drivers.proxmox.settings import Settings, Ssh
+from essaim.model.errors import RejectedError, TransientError
+from essaim.model.machines import Seed
+from essaim.model.names import MachineName
+from essaim.model.stacks import Image, Machine, Size
+
+EXTRAS = {
+    "idmap": ["u 0 100000 65536", "g 0 100000 65536", "u 600000000 600000000 999999999"],
+    "mounts": [{"source": "/mnt/nfs/home/{login}", "target": "home/{login}"}],
+    "hooks": {"mount": "echo $ESSAIM_LOGIN > $LXC_ROOTFS_MOUNT/etc/owner", "start": "exit 0\n"},
+}
+CONF = """\
+#CT of alice
+arch: amd64
+hostname: vm-alice
+unprivileged: 1
+
+[before]
+arch: amd64
+snaptime: 1
+"""
+GUEST = Guest(id=50003, kind="lxc", node="pve1")
+
+
+def wanted(extras=EXTRAS, host_key="none", **labels: str) -> Wanted:
+    machine = Machine(
+        name=MachineName("promo", "alice"),
+        group="m",
+        index=1,
+        address="10.77.0.11",
+        image="gui",
+        size=Size(cores=1, memory=256),
+        labels={"login": "alice", **labels},
+    )
+    return Wanted(
+        machine=machine,
+        network=NETWORK,
+        image=Image(name="gui", builder="template", digest="d", settings={"extras": extras}),
+        seed=Seed(hostname="vm-alice", host_key=host_key, authorized_keys=("ssh-ed25519 AAAA a",)),
+        id=50003,
+        card="bc:24:11:00:00:01",
+    )
+
+
+@pytest.mark.parametrize(
+    "extras",
+    [
+        {"idmap": ["u 0 100000 65536\nlxc.hook.start: /bin/sh"]},
+        {"idmap": ["x 0 1 2"]},
+        {"mounts": [{"source": "/a b", "target": "c"}]},
+        {"mounts": [{"source": "/a/../../etc", "target": "c"}]},
+        {"mounts": [{"source": "/{nobody}", "target": "c"}]},
+        {"mounts": ["/a"]},
+        {"hook": {}},
+    ],
+)
+def test_what_could_not_be_written_safely_is_refused(extras):  # R-B5
+    with pytest.raises(RejectedError):
+        wishes.read(wanted(extras), 50003)
+
+
+def test_what_a_label_says_is_never_part_of_a_script():  # R-B5
+    bad = "$(touch /tmp/x)'; \n rm -rf /"
+    found = wishes.read(wanted({"hooks": EXTRAS["hooks"]}, room=bad), 50003)
+    assert found.files["own"][0] == EXTRAS["hooks"]["mount"].encode()
+    assert found.files["values"][0].count(b"\n") == 7  # one line of a value goes on in the next
+    assert b"ESSAIM_ROOM='$(touch /tmp/x)'\"'\"'; \n rm -rf /'" in found.files["values"][0]
+    with pytest.raises(RejectedError):
+        wishes.read(wanted(EXTRAS, login=bad), 50003)
+
+
+@pytest.fixture
+def node(it):
+    """A machine that looks like a node, as far as these extras look at it."""
+    (name,) = it.up(it.stack(), 1)
+    it.run(
+        name, f"mkdir -p /etc/pve/lxc /run/lock/lxc; cat > /etc/pve/lxc/50003.conf <<'E'\n{CONF}E"
+    )
+    return name
+
+
+@pytest.fixture
+def extras(it, node):
+    ssh = Ssh(
+        key=str(it.key),
+        host_keys={"pve1": it.host_key("m1").with_suffix(".pub").read_text()},
+    )
+    settings = Settings(
+        site="pve", urls=("https://x",), secret={}, ids=(50000, 50099), snippets="local", ssh=ssh
+    )
+    made = NodeExtras(settings, ssh, dial=lambda _node: it.driver.dial(node, 22))
+    yield made
+    made.close()
+
+
+@pytest.mark.root
+def test_they_are_written_once_and_undone_without_a_trace(it, node, extras):  # R-B5
+    key = it.host_key("m1").read_text()
+    before = it.run(node, "cat /etc/pve/lxc/50003.conf; ls /etc/pve/lxc")
+    for _ in range(2):
+        assert extras.apply(GUEST, wanted(host_key=key)) == {}
+        conf = it.run(node, "cat /etc/pve/lxc/50003.conf")
+        block, _, rest = conf.partition("[before]")
+        lines = block.splitlines()
+        first, last = lines.index(wishes.BEGIN), lines.index(wishes.END)
+        assert lines[first + 1 : last] == [
+            "lxc.idmap: u 0 100000 65536",
+            "lxc.idmap: g 0 100000 65536",
+            "lxc.idmap: u 600000000 600000000 999999999",
+            "lxc.mount.entry: /mnt/nfs/home/alice home/alice none bind,create=dir 0 0",
+            "lxc.hook.mount: /var/lib/essaim/lxc/50003/mount",
+            "lxc.hook.start: /var/lib/essaim/start",
+        ]
+        assert conf.count("ESSAIM_EXTRAS") == 2
+        assert rest == "\narch: amd64\nsnaptime: 1\n"
+    where = "/var/lib/essaim/lxc"
+    assert it.run(node, f"stat -c '%a %u' {where}/50003 {where}/50003/mount") == (
+        "700 100000\n700 100000\n"
+    )
+    assert it.run(node, f"ls -A {where}") == "50003\n"
+    # The hook itself: what a container's root file system gets from it.
+    run = f"mkdir -p /tmp/root/etc; LXC_ROOTFS_MOUNT=/tmp/root {where}/50003/mount"
+    it.run(node, run)
+    assert it.run(node, "cat /tmp/root/etc/owner /tmp/root/root/.ssh/authorized_keys") == (
+        "alice\nssh-ed25519 AAAA a\n"
+    )
+    assert it.run(node, "cat /tmp/root/etc/ssh/ssh_host_ed25519_key") == key
+    assert it.run(node, "stat -c %a /tmp/root/etc/ssh/ssh_host_ed25519_key") == "600\n"
+    for _ in range(2):
+        extras.undo(GUEST)
+        assert it.run(node, "cat /etc/pve/lxc/50003.conf; ls /etc/pve/lxc") == before
+        assert it.run(node, f"ls -A {where}") == ""
+
+
+@pytest.mark.root
+def test_a_container_that_is_gone_a_node_that_is_unknown_and_a_wrong_key(it, node, extras):  # R-B5
+    gone = replace(GUEST, id=50009)
+    with pytest.raises(TransientError, match=r"there is no /etc/pve/lxc/50009\.conf"):
+        extras.apply(gone, wanted())
+    assert it.run(node, "ls -A /var/lib/essaim/lxc") in ("", "50009\n")
+    extras.undo(gone)
+    assert it.run(node, "ls -A /var/lib/essaim/lxc /etc/pve/lxc") == (
+        "/etc/pve/lxc:\n50003.conf\n\n/var/lib/essaim/lxc:\n"
+    )
+    with pytest.raises(RejectedError, match="host key of node pve2 is not known"):
+        extras.apply(replace(GUEST, node="pve2"), wanted())
+    other = it.new_key("other").with_suffix(".pub").read_text()
+    ssh = Ssh(key=str(it.key), host_keys={"pve1": other})
+    settings = Settings(site="pve", urls=("x",), secret={}, ids=(1, 2), ssh=ssh)
+    wrong = NodeExtras(settings, ssh, dial=lambda _node: it.driver.dial(node, 22))
+    with pytest.raises(RejectedError):
+        wrong.apply(GUEST, wanted())
+    wrong.close()
+
+
+@pytest.mark.root
+def test_a_virtual_machine_gets_its_identity_as_a_snippet(it, node, extras):  # R-B5
+    it.run(
+        node,
+        "cd /usr/local/bin && printf '%s\\n' '#!/bin/sh' "
+        "'echo /var/lib/vz/snippets/${2##*/}' > pvesm && chmod +x pvesm",
+    )
+    guest = replace(GUEST, kind="qemu")
+    told = extras.apply(guest, wanted(host_key=it.host_key("m1").read_text()))
+    assert told == {"cicustom": "user=local:snippets/essaim-50003.yaml"}
+    text = it.run(node, "cat /var/lib/vz/snippets/essaim-50003.yaml")
+    assert text.startswith("#cloud-config\n")
+    assert "ssh-ed25519 AAAA a" in text
+    assert it.run(node, "stat -c %a /var/lib/vz/snippets/essaim-50003.yaml") == "600\n"
+    extras.undo(guest)
+    assert it.run(node, "ls /var/lib/vz/snippets") == ""

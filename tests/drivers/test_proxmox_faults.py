@@ -1,0 +1,257 @@
+"""What goes wrong on a cluster does not go wrong here; tried on a simulated one."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from drivers.lab import NETWORK
+from drivers.proxmox_lab import IDS, TEMPLATE, prox_lab, until_done
+from essaim.drivers.proxmox.driver import Proxmox
+from essaim.model.errors import NotYetError, RejectedError, SetupError, TransientError
+from essaim.model.machines import Power
+from essaim.model.names import MachineName
+
+
+@pytest.fixture
+def it(tmp_path):
+    with prox_lab(tmp_path) as made:
+        yield made
+
+
+def make(it, driver, number: int, stack: str = "lab", image=TEMPLATE) -> MachineName:
+    machine = it.machine(stack, number)
+    driver.create(machine, NETWORK, image, it.seed(machine))
+    driver.start(machine.name)
+    return machine.name
+
+
+def all_of(it, driver, numbers, stack: str = "lab") -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: make(it, driver, number, stack), numbers))
+    seen = driver.observe(stack)
+    assert len(seen) == len(numbers)
+    assert {one.power for one in seen} == {Power.ON}
+
+
+def test_ids_that_strangers_take_meanwhile_lead_to_others_never_to_a_failure(it):  # R-B2
+    it.stack()
+    it.sim.fault("snatch", share=0.5)
+    all_of(it, it.driver, range(1, 9))
+    assert it.sim.cluster.faults.seen["foreign"] > 0
+    ours, every = it.guests(), it.guests(ours=False)
+    assert len(every) == len(ours) + it.sim.cluster.faults.seen["foreign"]
+    assert all(IDS[0] <= number <= IDS[1] for number in ours)
+    strangers = [guest for number, guest in every.items() if number not in ours]
+    assert all(guest.name.startswith("foreign") for guest in strangers)
+    assert {n for n, h in it.held().items() if IDS[0] <= n <= IDS[1]} == set(ours)
+
+
+def test_lock_time_outs_5xx_and_a_dying_task_end_well(it):  # R-B2
+    it.stack()
+    it.sim.fault("errors", share=0.1)
+    it.sim.fault("locks", share=0.5)
+    it.sim.fault("deaths", count=1, kinds="vzclone", after=0.1)
+    all_of(it, it.driver, range(1, 9))
+    it.sim.heal()
+    seen = it.sim.cluster.faults.seen
+    assert seen["lock"] > 0
+    assert seen["death"] == 1
+    assert len(it.guests()) == 8
+    # What the dead task left cannot be removed before somebody takes its lock off.
+    (left,) = [guest for guest in it.guests(ours=False).values() if guest.conf.get("lock")]
+    with it.sim.cluster.clock.lock:
+        it.sim.cluster.faults.unlock(left.vmid)
+    it.driver.machines.sweep()
+    until_done(lambda: swept(it, left.vmid))
+
+
+def swept(it, number: int) -> None:
+    it.driver.machines.sweep()
+    if number in it.guests(ours=False) or it.uses():
+        raise NotYetError(f"{number} is still there, or its slot taken", after=0.1)
+
+
+def test_a_template_that_is_locked_is_waited_for_in_words(it):  # R-B2
+    it.stack()
+    with it.sim.cluster.clock.lock:
+        it.sim.cluster.guests[9000].conf["lock"] = "backup"
+    machine = it.machine("lab", 1)
+    plain = super(type(it.driver), it.driver).create
+    texts = set()
+
+    def tried() -> None:
+        with pytest.raises(NotYetError) as caught:
+            plain(machine, NETWORK, TEMPLATE, it.seed(machine))
+        texts.add(caught.value.what)
+        if not any("CT is locked (backup)" in text for text in texts):
+            raise NotYetError(caught.value.what, after=0.05)
+
+    until_done(tried)
+    it.sim.cluster.faults.unlock(9000)
+    it.driver.create(machine, NETWORK, TEMPLATE, it.seed(machine))
+    assert len(it.guests()) == 1
+
+
+def test_those_who_wait_for_a_slot_are_told_for_which(it):  # R-B2
+    it.stack()
+    plain = super(type(it.driver), it.driver).create
+    texts = set()
+
+    def asked(number: int) -> None:
+        machine = it.machine("lab", number)
+        try:
+            plain(machine, NETWORK, TEMPLATE, it.seed(machine))
+        except NotYetError as error:
+            texts.add(error.what)
+            raise
+
+    def waits() -> None:
+        for number in range(1, 6):
+            try:
+                asked(number)
+            except NotYetError:
+                continue
+        if not any("waits for a clone slot on template debian-gui" in text for text in texts):
+            raise NotYetError(str(texts), after=0.01)
+
+    until_done(waits)
+    assert any("(1 of 1 used)" in text for text in texts)
+    for number in range(1, 6):
+        until_done(lambda number=number: asked(number))
+
+
+def test_a_node_that_is_lost_gets_no_machines_and_its_own_are_waited_for(tmp_path):  # R-B2
+    with prox_lab(tmp_path, copies=3) as it:
+        it.stack()
+        names = [make(it, it.driver, number) for number in range(1, 4)]
+        homes = {it.guest(name).node for name in names}
+        assert homes == {"pve1", "pve2", "pve3"}
+        lost = next(name for name in names if it.guest(name).node == "pve2")
+        it.sim.fault("node", name="pve2")
+        all_of_others = [make(it, it.driver, number) for number in (4, 5)]
+        assert {it.guest(name).node for name in all_of_others} <= {"pve1", "pve3"}
+        with pytest.raises(NotYetError, match="waits for node pve2"):
+            super(type(it.driver), it.driver).destroy(lost)
+        it.sim.heal()
+        it.driver.destroy(lost)
+        assert len(it.guests()) == 4
+
+
+def test_a_clone_that_was_under_way_on_a_lost_node_is_made_elsewhere(tmp_path):  # R-B2
+    with prox_lab(tmp_path, copies=2, nodes=2, speed=4.0) as it:
+        it.stack()
+        plain = super(type(it.driver), it.driver).create
+        machine = it.machine("lab", 1)
+        full = replace(TEMPLATE, settings={**TEMPLATE.settings, "clone": "full"})
+        with pytest.raises(NotYetError):
+            plain(machine, NETWORK, full, it.seed(machine))
+
+        def begun() -> None:
+            if not it.guests(ours=False):
+                raise NotYetError("not begun", after=0.02)
+
+        until_done(begun)
+        (half,) = it.guests(ours=False).values()
+        it.sim.fault("node", name=half.node, unlock=False)
+        other = it.new_driver()  # its own process has died as well
+        other.create(machine, NETWORK, full, it.seed(machine))
+        assert it.guest(machine.name).node != half.node
+        it.sim.heal()
+        until_done(lambda: swept(it, half.vmid))
+        assert len(it.guests(ours=False)) == 1
+
+
+def test_a_privilege_that_is_missing_is_named(it):  # R-B5
+    it.stack()
+    access = it.sim.cluster.access
+    access.roles["EssaimPlane"] = access.roles["EssaimPlane"] - {"VM.Clone"}
+    with pytest.raises(RejectedError, match="Permission check failed") as caught:
+        make(it, it.driver, 1)
+    assert "a role with VM.Clone" in caught.value.hint
+    it.driver.destroy(MachineName("lab", "m1"))
+    assert it.held() == {}
+
+
+def test_a_wrong_token_is_told(it):  # R-B5
+    (it.place / "token").write_text("wrong")
+    with pytest.raises(RejectedError) as caught:
+        it.driver.observe("lab")
+    assert "secret is the right one" in caught.value.hint
+    assert "wrong" not in str(caught.value)
+
+
+def test_a_secret_that_others_can_read_is_refused(it):  # R-B5
+    (it.place / "token").chmod(0o644)
+    with pytest.raises(SetupError, match="may be read by others"):
+        it.driver.observe("lab")
+
+
+def test_a_server_that_is_not_who_it_should_be_is_not_talked_to(it, tmp_path):  # R-B5
+    other = tmp_path / "other.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=other",
+         "-keyout", str(tmp_path / "key.pem"), "-out", str(other), "-days", "1"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    with pytest.raises(SetupError, match="is not who it should be"):
+        it.new_driver(ca=str(other)).observe("lab")
+    with pytest.raises(SetupError, match="is not who it should be"):
+        it.new_driver(ca="", fingerprint="00" * 32).observe("lab")
+
+
+def test_a_certificate_known_by_its_fingerprint_will_do(it):  # R-B5
+    import hashlib
+    import ssl
+
+    host, _, port = it.sim.url.removeprefix("https://").partition(":")
+    pem = ssl.get_server_certificate((host, int(port)))
+    seen = hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).hexdigest()
+    assert it.new_driver(ca="", fingerprint=seen).observe("lab") == []
+
+
+def test_a_ticket_does_instead_of_a_token(it):  # R-B5
+    (it.place / "token").write_text(it.sim.password)
+    it.stack()
+    driver = it.new_driver(token="", user="root@pam")
+    make(it, driver, 1)
+    assert len(it.guests()) == 1
+
+
+def test_the_next_server_is_asked_when_one_does_not_answer(it):  # R-B5
+    driver = it.new_driver(url=["https://127.0.0.1:9", it.sim.url])
+    assert driver.observe("lab") == []
+    with pytest.raises(TransientError, match="cannot be reached"):
+        it.new_driver(url="https://127.0.0.1:9").observe("lab")
+
+
+def test_two_control_planes_share_a_cluster(it, tmp_path):  # R-B2
+    """The same names, the same range, at the same time."""
+    it.stack()
+    (tmp_path / "two").mkdir()
+    drivers = [it.driver, it.new_driver("ffff00", database=f"sqlite:///{tmp_path}/two/e.db")]
+    rosters = [
+        threading.Thread(target=all_of, args=(it, driver, range(1, 7))) for driver in drivers
+    ]
+    for roster in rosters:
+        roster.start()
+    for roster in rosters:
+        roster.join()
+    assert len(it.guests(ours=False)) == 12
+    assert len(it.guests()) == 6
+    for driver in drivers:
+        assert len(driver.observe("lab")) == 6
+    it.driver.destroy(MachineName("lab", "m1"))
+    assert len(drivers[1].observe("lab")) == 6
+    cards = [guest.conf["net0"] for guest in it.guests(ours=False).values()]
+    assert len(set(cards)) == 11
+
+
+def test_it_is_the_driver_itself_that_is_tried():
+    from drivers.proxmox_lab import Patient
+
+    assert issubclass(Patient, Proxmox)

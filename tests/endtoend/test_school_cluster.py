@@ -1,0 +1,171 @@
+"""A school's machines from end to end: commands as people type them, servers as schools have them.
+
+The cluster and the desktops are simulators; names are in a real BIND, addresses in a real Kea.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from endtoend.people import OURS, ROOT, Person
+from endtoend.school_chaos import Weather, spent, tell, typed_until_done
+from endtoend.school_check import check
+from endtoend.school_rig import PATIENCE, forget_all, kea, kea_tables, lab_proxmox, school, tasks
+from patience import EVERYTHING, in_test_all
+from servers.daemons import wait
+from testcache import CACHE
+
+SEED = int(os.environ.get("ESSAIM_TEST_SEED", "20261116"))
+
+
+@pytest.fixture(scope="module")
+def tables(servers) -> str:
+    return kea_tables(servers("mariadb"))
+
+
+@pytest.fixture
+def hosts(tables) -> str:
+    """The tables of a Kea that knows nobody yet."""
+    forget_all(tables)
+    return tables
+
+
+@in_test_all
+@pytest.mark.timeout(1800)
+def test_two_control_planes_share_a_cluster_under_faults(hosts, tmp_path):
+    """R-B2: killed, refused, snatched from, without a node: nothing doubled, nothing lost."""
+    many, kills = (100, 8) if EVERYTHING else (12, 3)
+    span = 7 * many // kills  # a machine takes a few more requests than that
+    ids = range(50000, 50000 + many * 6)
+    tell(f"seed {SEED}")
+    with school(tmp_path, hosts, seed=SEED, speed=20.0) as its:
+        within = f"{ids[0]}-{ids[-1]}"
+        planes = [
+            its.plane("ann", many, "10.77.0.2-10.77.0.110", within),
+            its.plane("ben", many, "10.77.0.111-10.77.0.230", within),
+        ]
+        sim, told = its.cluster, []
+        sim.fault("errors", share=0.05, after=0.5)
+        sim.fault("locks", share=0.05)
+        sim.fault("snatch", share=0.15)
+
+        def both() -> None:
+            with ThreadPoolExecutor(2) as pool:
+                done = [
+                    pool.submit(typed_until_done, plane, its, random.Random(SEED + n), kills, span)
+                    for n, plane in enumerate(planes)
+                ]
+                told.extend(each.result() for each in done)
+
+        with Weather(its, random.Random(SEED), ids, "pve2", many // 4) as weather:
+            wall, cpu = spent(both)
+        calls, seen = its.asked.total(), dict(sim.cluster.faults.seen)
+        sim.heal()
+        tell(
+            f"{2 * many} machines in {wall:.1f} s, commands {cpu:.1f} s of CPU, {calls} calls, "
+            f"{[each.kills for each in told]} kills, node away {weather.lost:.1f} s, faults {seen}"
+        )
+        assert [each.kills for each in told] == [kills, kills]
+        assert weather.lost
+        for plane in planes:
+            # What ran on the lost node is off since: its power is nobody's wish but theirs.
+            plane.types("students", "start", plane.name)
+        check(its, *planes)
+        for plane in planes:
+            assert f"{plane.name}: nothing to change" in plane.applies()
+
+
+@pytest.mark.timeout(600)
+def test_a_row_that_must_fail_is_wholly_undone(hosts, tmp_path):
+    """R-B4: what belongs to somebody else stays theirs, and nothing of ours is left beside it."""
+    with school(tmp_path, hosts, speed=100.0) as its:
+        whole = its.plane("cat", 4, "10.77.0.2-10.77.0.110", "50000-50099")
+        made = replace(whole, students=(whole.students[0], whole.students[3]))
+        free_desktop = its.desktop_taken("cat", "vm-cat002")
+        free_name = its.name_taken("vm-cat003", "10.77.0.240")
+        said = whole.applies(code=4)
+        assert "Guacamole has a connection vm-cat002 in cat that was made by somebody else" in said
+        assert "vm-cat003.school.example.org is 10.77.0.240 already" in said
+        for login in ("cat002", "cat003"):
+            (row,) = [line for line in said.splitlines() if line.startswith(login)]
+            assert "failed" in row
+            assert f"essaim students retry cat {login}" in row
+        assert "2 ready, 2 failed" in said
+        check(its, made, beside={"vm-cat003": "10.77.0.240"})
+        failed = "SELECT login, address FROM student WHERE standing = 'failed' ORDER BY login"
+        assert whole.rows(failed) == [("cat002", ""), ("cat003", "")]
+        # Nothing has changed: it fails again, and the others are left alone.
+        whole.types("students", "retry", "cat", "cat003", code=1)
+        check(its, made, beside={"vm-cat003": "10.77.0.240"})
+        free_desktop()
+        free_name()
+        before = set(its.guests())
+        whole.types("students", "retry", "cat")
+        check(its, whole)
+        assert before < set(its.guests())
+        assert tasks(its, "vzclone") == 4 + 1 + 2
+        assert "cat: nothing to change" in whole.applies()
+
+
+@pytest.mark.timeout(600)
+def test_a_card_is_given_its_address_right_after_the_workflow_and_not_before(hosts, tmp_path):
+    """A real client asks a real Kea: while the machine is being made, once it is, and after."""
+    with school(tmp_path, hosts, speed=100.0) as its, kea(hosts) as dhcp:
+        plane = its.plane("dan", 1, "10.77.0.2-10.77.0.110", "50000-50099")
+        its.cluster.fault("quorum")
+        process = plane.person.begins("students", "apply", "dan.csv")
+        try:
+            card = wait("a card", lambda: plane.card("dan001"), process)
+            assert dhcp.refuses(card)
+            its.cluster.heal()
+            said, _ = process.communicate(timeout=PATIENCE)
+        finally:
+            process.kill()
+            process.wait()
+        assert process.returncode == 0, said
+        check(its, plane)
+        assert dhcp.given(card) == "10.77.0.2 vm-dan001.school.example.org"
+        plane.types("students", "remove", "dan", "--yes")
+        assert dhcp.refuses(card)
+        check(its)
+
+
+@in_test_all
+@pytest.mark.timeout(1800)
+def test_600_students(tmp_path):
+    """R-B1: the example as it says of itself, all at once; and again, with nothing to change."""
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    person = Person(tmp_path / "home", tmp_path, OURS, extra={"ESSAIM_CACHE": str(CACHE)})
+    person.home.mkdir()
+    words = ("--nodes", "5", "--templates", "1", "--speed", "20", "--port", "0")
+    with lab_proxmox(person, *words) as cluster:
+        shutil.copy(cluster.told["site"], tmp_path / "examples" / "school" / "site" / "pve.yaml")
+        said = []
+
+        def apply() -> None:
+            process = person.begins("students", "apply", "examples/school/promo.csv")
+            said.append(process.communicate(timeout=PATIENCE)[0])
+            assert process.returncode == 0, said[-1]
+
+        wall, cpu = spent(apply)
+        calls, machines = cluster.calls(), cluster.machines()
+        each = f"{cpu / 600:.3f} s of CPU and {calls / 600:.1f} calls for each"
+        tell(f"600 machines in {wall:.0f} s, {each}")
+        assert len({each["vmid"] for each in machines}) == 600
+        assert {each["name"] for each in machines} == {f"vm-s{n:03}" for n in range(1, 601)}
+        rows = [line for line in said[0].splitlines() if re.match(r"s\d{3} ", line)]
+        assert len(rows) == 600
+        assert all("ready, on" in row for row in rows)
+        assert "600 ready" in said[0]
+        before = cluster.calls()
+        wall, cpu = spent(apply)
+        tell(f"again in {wall:.1f} s, {cpu:.1f} s of CPU, {cluster.calls() - before} calls")
+        assert "promo: nothing to change" in said[1]
+        assert cluster.calls() - before <= 5

@@ -1,0 +1,338 @@
+"""Rosters on a site of files, with the real store, engine and workflows."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from types import SimpleNamespace
+
+import pytest
+import sqlalchemy as sa
+
+from essaim.config.rosters import addresses, roster_to_json
+from essaim.controllers.schooling import Schooling
+from essaim.model.errors import HeldError, InvalidError, RejectedError, UnknownError
+from essaim.model.machines import Power
+from essaim.plan.rosters import Standing, Student
+from essaim.store.classes import Lesson
+from essaim.store.schema import student
+from essaim.usecases import classes, students
+from essaim.usecases import rosters as use
+from filed import wait_for
+from schoolplane import people, plane, roster
+
+
+@pytest.fixture
+def school(new_database, tmp_path):
+    with plane(new_database("sqlite"), tmp_path / "site") as made:
+        yield made
+
+
+def test_everybody_gets_a_machine_and_again_there_is_nothing_to_do(school):
+    planned = school.apply(roster(), people("alice", "bob"))
+    assert [change.verb for change in planned.decided.changes] == ["enrol", "enrol"]
+    seen = school.site.seen()
+    assert {name: its["power"] for name, its in seen["machines"].items()} == {
+        "promo/alice": "on",
+        "promo/bob": "on",
+    }
+    assert seen["names"] == {
+        "vm-alice.school.example.org": "10.60.0.10",
+        "vm-bob.school.example.org": "10.60.0.11",
+    }
+    assert sorted(seen["addresses"]) == ["10.60.0.10", "10.60.0.11"]
+    assert seen["desktops"]["promo/vm-bob"] == ["rdp", 3389, ["bob"]]
+    again = school.apply(roster(), people("alice", "bob"))
+    assert (again.decided.changes, again.decided.kept) == ((), 2)
+
+
+def test_nothing_to_change_costs_one_listing_of_each_server(school):
+    them = people(*(f"s{number:03}" for number in range(600)))
+    there(school, them)
+    began = time.process_time()
+    again = school.apply(roster(), them)
+    assert time.process_time() - began < 3.0
+    assert (again.decided.changes, again.decided.kept) == ((), 600)
+    assert sorted(school.site.calls()) == ["admitted", "named", "observe", "published"]
+
+
+def there(school, them) -> None:
+    """As if all of them had been made: 600 real runs on files would take long."""
+    wanted = roster()
+    school.rosters.put("promo", roster_to_json(wanted))
+    coming = [
+        Student(roster="promo", person=who, machine=f"promo/{who.login}", run="r") for who in them
+    ]
+    placed = school.rosters.enrol("pve", coming, addresses(wanted)).values()
+    ready = sa.update(student).values(standing="ready", made_at=1)
+    school.database.write(lambda c: c.execute(ready))
+    site = school.site
+    with site.driver.changed() as machines, site.names.changed() as names:
+        for each in placed:
+            machines[each.machine] = {
+                "power": "on", "address": each.address, "image": "d" * 64, "boot": "1",
+                "disk": "new", "kept": {},
+            }  # fmt: skip
+            names[f"vm-{each.login}.school.example.org"] = each.address
+    with site.addresses.changed() as admitted, site.desktops.changed() as desktops:
+        for each in placed:
+            admitted[each.address] = "02:00:00:00:00:01"
+            desktops[f"promo/vm-{each.login}"] = ["rdp", 3389, [each.login]]
+
+
+def test_servers_that_a_site_does_not_have_are_left_out(school):
+    school.lacks = {"names", "addresses", "desktops"}
+    school.apply(roster(), people("alice"))
+    assert school.states() == {"alice": "ready"}
+    seen = school.site.seen()
+    assert [seen[part] for part in ("names", "addresses", "desktops")] == [{}, {}, {}]
+    assert school.apply(roster(), people("alice")).decided.changes == ()
+
+
+def test_a_row_that_must_fail_is_wholly_undone_and_the_others_are_not(school):
+    school.site.names.file.with_suffix(".refuses").write_text("bob")
+    school.apply(roster(), people("alice", "bob", "carol"))
+    assert school.states() == {"alice": "ready", "bob": "failed", "carol": "ready"}
+    assert "bob" not in str(school.site.seen())
+    bob = school.rosters.students("promo")["bob"]
+    said = "names refuses vm-bob.school.example.org (ask its administrator)"
+    assert (bob.address, bob.error) == ("", said)
+    rows = {row.login: row for row in students.table(school, "promo")}
+    assert rows["bob"].failed == said
+    assert rows["bob"].todo == "essaim students retry promo bob"
+    # Its address is free for others, and retrying makes what failed and nothing else.
+    school.site.names.file.with_suffix(".refuses").unlink()
+    school.site.driver.calls.clear()
+    planned = use.retry(school, "promo")
+    assert [change.key for change in planned.decided.changes] == ["bob"]
+    school.courier.wait(use.apply(school, planned), timeout=120)
+    assert school.states()["bob"] == "ready"
+    assert school.site.driver.calls.count("create") == 2  # begun, and asked again
+
+
+def test_who_leaves_is_retired_and_comes_back_to_the_same_machine(school):
+    school.apply(roster(), people("alice", "bob"))
+    school.site.driver.write("promo/bob", "thesis")
+    before = school.rosters.students("promo")["bob"]
+    school.apply(roster(), people("alice"))
+    assert school.states() == {"alice": "ready", "bob": "retired"}
+    seen = school.site.seen()
+    assert seen["machines"]["promo/bob"]["power"] == "off"
+    assert "bob" not in str([seen["names"], seen["desktops"]])
+    assert before.address not in seen["addresses"]
+    # Nobody else gets the address meanwhile.
+    school.apply(roster(), people("alice", "carol"))
+    assert school.rosters.students("promo")["carol"].address != before.address
+    school.apply(roster(), people("alice", "bob", "carol"))
+    assert school.rosters.students("promo")["bob"].address == before.address
+    assert school.site.seen()["machines"]["promo/bob"] | {"boot": ""} == {
+        "power": "on", "address": before.address, "image": "d" * 64, "boot": "",
+        "disk": "thesis", "kept": {},
+    }  # fmt: skip
+
+
+def test_a_student_who_returns_keeps_their_work_when_a_server_fails(school):
+    school.apply(roster(), people("alice"))
+    school.site.driver.write("promo/alice", "thesis")
+    school.apply(roster(), [])
+    school.site.desktops.file.with_suffix(".refuses").write_text("alice")
+    school.apply(roster(), people("alice"))
+    assert school.states() == {"alice": "failed"}
+    assert school.site.seen()["machines"]["promo/alice"]["disk"] == "thesis"
+    school.site.desktops.file.with_suffix(".refuses").unlink()
+    school.apply(roster(), people("alice"))
+    assert school.states() == {"alice": "ready"}
+    assert school.site.seen()["machines"]["promo/alice"]["disk"] == "thesis"
+
+
+def test_without_grace_who_leaves_is_gone_at_once_and_with_the_last_everything(school):
+    school.apply(roster(), people("alice", "bob"))
+    school.apply(roster(), people("alice"), grace=0.0)
+    assert school.states() == {"alice": "ready"}
+    assert "promo/bob" not in school.site.driver.seen()
+    stack, _lab = use_stored(school)
+    assert [str(machine.name) for machine in stack.machines] == ["promo/alice"]
+    school.apply(roster(), [], grace=0.0)
+    assert not any(school.site.seen().values())
+    assert school.stacks.list_stacks() == []
+
+
+def use_stored(school):
+    from essaim.usecases.stacks import stored_stack
+
+    return stored_stack(school, "promo")
+
+
+def test_addresses_that_others_have_are_not_given_out(school):
+    with school.site.addresses.changed() as admitted:
+        admitted["10.60.0.10"] = "aa:bb:cc:dd:ee:ff"
+    with school.site.names.changed() as names:
+        names["printer.school.example.org"] = "10.60.0.11"
+    school.apply(roster(), people("alice"))
+    assert school.rosters.students("promo")["alice"].address == "10.60.0.12"
+    assert school.site.seen()["addresses"]["10.60.0.10"] == "aa:bb:cc:dd:ee:ff"
+
+
+def test_a_network_that_is_too_small_changes_nothing(school):
+    small = roster(first="10.60.0.10", last="10.60.0.11")
+    with pytest.raises(RejectedError, match="addresses of the roster's network are taken"):
+        school.apply(small, people("alice", "bob", "carol"))
+    assert school.states() == {}
+    school.apply(small, people("alice", "bob"))
+    assert set(school.states().values()) == {"ready"}
+
+
+def test_two_rosters_on_one_network_share_no_address(school):
+    school.apply(roster(), people("alice", "bob"))
+    school.apply(roster(name="other"), people("alice", "carol"))
+    given = [
+        student.address
+        for name in ("promo", "other")
+        for student in school.rosters.students(name).values()
+    ]
+    assert len(set(given)) == 4
+
+
+def test_a_roster_stays_where_it_is_and_shares_its_name_with_no_stack(school):
+    school.apply(roster(), people("alice"))
+    with pytest.raises(InvalidError, match=r"lives on site pve in 10\.60\.0\.0/20"):
+        use.plan(school, roster(cidr="10.9.0.0/24"), people("alice"))
+    school.stacks.put_stack("slurm", {"stack": {}, "lab": ""})
+    with pytest.raises(InvalidError, match="it is no roster"):
+        use.plan(school, roster(name="slurm"), people("alice"))
+    from essaim.usecases import stacks
+
+    with pytest.raises(InvalidError, match="promo is a roster"):
+        stacks.make_down_plan(school, "promo")
+
+
+def test_machines_of_another_image_are_made_anew_when_asked(school):
+    school.apply(roster(), people("alice"))
+    school.site.driver.write("promo/alice", "thesis")
+    newer = roster(image=dataclasses.replace(roster().image, digest="e" * 64))
+    assert school.apply(newer, people("alice")).decided.outdated == ("alice",)
+    assert school.site.seen()["machines"]["promo/alice"]["disk"] == "thesis"
+    address = school.rosters.students("promo")["alice"].address
+    school.apply(newer, people("alice"), reset=True)
+    made = school.site.seen()["machines"]["promo/alice"]
+    assert (made["disk"], made["image"], made["power"]) == ("new", "e" * 64, "on")
+    assert school.rosters.students("promo")["alice"].address == address
+    assert school.states() == {"alice": "ready"}
+
+
+def test_a_hypervisor_that_is_away_only_delays(school):
+    down = school.site.driver.file.with_suffix(".down")
+    planned = use.plan(school, roster(), people("alice"))
+    down.touch()
+    run = use.apply(school, planned)
+    school.courier.wake()
+    wait_for(lambda: "does not answer" in str(students.progress(school, run).waits))
+    down.unlink()
+    assert school.courier.wait(run, timeout=120)
+    assert school.states() == {"alice": "ready"}
+
+
+def test_what_is_being_worked_on_is_left_alone(school):
+    school.apply(roster(), people("alice", "bob"))
+    down = school.site.driver.file.with_suffix(".down")
+    planned = use.plan(school, roster(), [])
+    down.touch()
+    from essaim.usecases import seats
+
+    seat = seats.Seat(roster(), school.rosters.students("promo")["alice"], own=False)
+    seats.begin(school, seat, "stop")
+    run = use.apply(school, planned)
+    assert [run.subject for run in school.journal.children(run)] in ([], ["promo/bob"])
+    with pytest.raises(HeldError, match="une opération est en cours"):
+        seats.begin(school, reread(school, "alice"), "start")
+    down.unlink()
+    assert school.courier.wait(run, timeout=120)
+    school.settle("alice")
+    assert school.states() == {"alice": "ready", "bob": "retired"}
+
+
+def reread(school, login):
+    from essaim.usecases import seats
+
+    return seats.Seat(roster(), school.rosters.students("promo")[login], own=False)
+
+
+def test_people_may_come_from_a_directory(school):
+    them = use.members(school, roster(), "cn=promo")
+    assert [person.login for person in them] == ["alice", "bob"]
+    school.directory = lambda _site: None
+    with pytest.raises(UnknownError, match="names no directory"):
+        use.members(school, roster(), "cn=promo")
+
+
+def test_a_class_is_started_and_stopped_by_the_clock_once(school):
+    school.apply(roster(), people("alice", "bob"))
+    lesson = classes.schedule(school, "promo", "stop", "mon-sun 18:30")
+    assert lesson.next_at > school.rosters.now()
+    # As if that time had just come, for two processes that look at once.
+    due = school.rosters.now() - 1000
+    school.classes.put_lesson(Lesson("promo", "stop", "mon-sun 18:30", due))
+    first = Schooling(school)
+    first.reconcile()
+    second = classes.ring(school)
+    assert second == []
+    wait_for(lambda: {m.power for m in school.site.driver.observe("promo")} == {Power.OFF})
+    (kept,) = school.classes.lessons("promo")
+    assert kept.next_at > school.rosters.now()
+    wait_for(lambda: not school.journal.list(subject="promo", states=use.UNFINISHED))
+    # What was missed by hours is not made up for.
+    school.classes.put_lesson(Lesson("promo", "start", "07:45", due - 3_600_000))
+    assert classes.ring(school) == []
+    classes.unschedule(school, "promo")
+    assert school.classes.lessons() == []
+
+
+def test_what_was_retired_long_ago_is_destroyed_by_the_clock(school):
+    wanted = roster(grace=0.001)
+    school.apply(wanted, people("alice", "bob"))
+    run = classes.power(school, "promo", "retire", ["bob"])
+    assert school.courier.wait(run, timeout=120)
+    time.sleep(0.01)
+    (run,) = classes.expire(school)
+    assert school.courier.wait(run, timeout=120)
+    assert school.states() == {"alice": "ready"}
+    assert "promo/bob" not in school.site.driver.seen()
+    assert classes.expire(school) == []
+
+
+def test_a_whole_roster_is_removed_with_all_that_it_had(school):
+    school.apply(roster(), people("alice", "bob"))
+    assert school.courier.wait(classes.remove(school, "promo"), timeout=120)
+    assert classes.remove(school, "promo") == ""
+    assert not any(school.site.seen().values())
+    assert (school.rosters.names(), school.stacks.list_stacks()) == ([], [])
+    with pytest.raises(UnknownError):
+        classes.remove(school, "promo")
+
+
+def test_teachers_are_accounts_that_exist(school):
+    school.apply(roster(), people("alice"))
+    with pytest.raises(UnknownError, match="nobody is called turing"):
+        classes.set_teacher(school, "promo", "turing")
+    school.user("turing")
+    classes.set_teacher(school, "promo", "turing")
+    assert classes.teachers(school, "promo") == ["turing"]
+    classes.set_teacher(school, "promo", "turing", teaches=False)
+    assert classes.teachers(school, "promo") == []
+
+
+def test_waits_are_told_without_the_seconds_they_take(school, monkeypatch):
+    notes = {"clones gui (3 s so far)": 2, "clones gui (9 s so far)": 1, "waits for slot x": 5}
+    found = SimpleNamespace(states={}, notes=notes)
+    monkeypatch.setattr(school.rosters, "progress", lambda _run: found)
+    assert students.progress(school, "x").waits == [("waits for slot x", 5), ("clones gui", 3)]
+
+
+def test_how_it_stands_is_kept_since_when(school):
+    school.apply(roster(), people("alice"))
+    before = school.rosters.students("promo")["alice"]
+    assert before.made
+    school.rosters.stand("promo/alice", Standing.READY)
+    assert school.rosters.students("promo")["alice"] == before
+    school.rosters.stand("promo/alice", Standing.WITHOUT)
+    assert not school.rosters.students("promo")["alice"].made
