@@ -140,11 +140,15 @@ class Late:
         self.socket = socket.create_server(("127.0.0.1", 0))
         self.conns: list[socket.socket] = []
         self._turns = ["silent"] * silent + ["ended"] * ended + ["greeted"] * 9
-        threading.Thread(target=self._serve, daemon=True).start()
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
 
     def _serve(self) -> None:
         for turn in self._turns:
-            conn, _ = self.socket.accept()
+            try:
+                conn, _ = self.socket.accept()
+            except OSError:  # closed before everybody had come
+                return
             if turn == "ended":
                 conn.close()
                 continue
@@ -157,6 +161,8 @@ class Late:
         return socket.create_connection(self.socket.getsockname(), 10)
 
     def close(self) -> None:
+        self.socket.shutdown(socket.SHUT_RDWR)  # wakes whoever waits for a caller
+        self._thread.join()
         for conn in (self.socket, *self.conns):
             conn.close()
 
