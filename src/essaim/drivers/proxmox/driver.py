@@ -86,7 +86,8 @@ class Proxmox(Abilities):
         """List the machines of a stack that exist.  Never changes anything."""
         check_stack(stack)
         with self.machines.meaning(f"looking at {stack}"):
-            found = self.cluster.listing(within=0).guests
+            listing = self.cluster.listing(within=0)
+        found = listing.guests
         held, site = self._reservations.held, self.settings.site
         names = {
             number: MachineName.parse(holder)
@@ -96,7 +97,9 @@ class Proxmox(Abilities):
         addresses = {holder: number for number, holder in held(site, f"address.{stack}").items()}
         boots = {holder: number for number, holder in held(site, "boot").items()} if names else {}
         seen = [
-            self._seen(name, found[number], addresses, boots)
+            self._seen(
+                name, found[number], addresses, boots, away=not listing.online(found[number].node)
+            )
             for number, name in names.items()
             if number in found and self.machines.is_ours(found[number])
         ]
@@ -108,11 +111,13 @@ class Proxmox(Abilities):
         guest: Guest,
         addresses: dict[str, int],
         boots: dict[str, int],
+        *,
+        away: bool,
     ) -> Observed:
         on = self._is_on(guest)
         address = addresses.get(str(name))
         detail = {"vmid": str(guest.id), "node": guest.node, "kind": guest.kind}
-        if guest.status == "unknown":
+        if away:  # one that was just made has no status either
             detail["note"] = f"node {guest.node} does not answer"
         return Observed(
             name=name,
