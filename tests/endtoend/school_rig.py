@@ -37,7 +37,7 @@ from essaim_lab.simulators.proxmox.access import Token
 from essaim_lab.simulators.proxmox.cluster import Request
 from servers import daemons
 from servers.nameservers import BACK, FORWARD, SECRET, ZONES, bind
-from servers.network import CIDR, Network, network
+from servers.network import CIDR, Asked, network
 from testcache import CACHE
 
 STORAGE, POOL = "vol-ceph-1", "students"
@@ -307,32 +307,8 @@ def tasks(its: School, kind: str) -> int:
 # Who asks for an address.
 
 
-@dataclass(frozen=True)
-class Dhcp:
-    """A real Kea in a network of its own, with a card that asks it."""
-
-    network: Network
-    log: Path
-
-    def given(self, card: str) -> str:
-        """The address and the name the card is given."""
-        return self.network.ask(card, tries=60)
-
-    def refuses(self, card: str) -> bool:
-        """Whether the card, which did ask, was given nothing: Kea says so itself."""
-        before = self._refusals(card)
-        if self.network.ask(card):
-            return False
-        daemons.wait("Kea's refusal", lambda: self._refusals(card) > before)
-        return True
-
-    def _refusals(self, card: str) -> int:
-        lines = self.log.read_text().splitlines()
-        return sum(card in line and "ALLOC_FAIL" in line for line in lines)
-
-
 @contextlib.contextmanager
-def kea(hosts: str) -> Iterator[Dhcp]:
+def kea(hosts: str) -> Iterator[Asked]:
     """A Kea that knows nobody but whom that database names."""
     program = find("kea-dhcp4", "kea-dhcp4-server")
     url = sa.make_url(hosts)
@@ -358,7 +334,7 @@ def kea(hosts: str) -> Iterator[Dhcp]:
         log = place / "log"
         command = made.at_server([program, "-c", place / "kea.json"])
         with daemons.running(command, place, lambda: "DHCP4_STARTED" in log.read_text(), env):
-            yield Dhcp(made, log)
+            yield Asked(made, log)
 
 
 # Who tries it out at home.

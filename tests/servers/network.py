@@ -54,6 +54,30 @@ class Network:
         return bound.read_text().strip() if bound.exists() else ""
 
 
+@dataclass(frozen=True)
+class Asked:
+    """A DHCP server that can be asked, and what it says of those who ask."""
+
+    network: Network
+    log: Path
+
+    def given(self, card: str) -> str:
+        """The address and the name the card is given."""
+        return self.network.ask(card, tries=60)
+
+    def refuses(self, card: str) -> bool:
+        """Whether the card, which did ask, was given nothing: Kea says so itself."""
+        before = self._refusals(card)
+        if self.network.ask(card):
+            return False
+        daemons.wait("Kea's refusal", lambda: self._refusals(card) > before)
+        return True
+
+    def _refusals(self, card: str) -> int:
+        lines = self.log.read_text().splitlines()
+        return sum(card in line and "ALLOC_FAIL" in line for line in lines)
+
+
 def _inside(pid: int, command: Sequence[object]) -> list[str]:
     return ["nsenter", "-t", str(pid), "-n", "--", *(str(word) for word in command)]
 

@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,7 @@ from essaim.model.errors import RejectedError, TakenError, TransientError
 from essaim.model.school import Host
 from essaim.servers.kea import Kea, Settings
 from servers import daemons
-from servers.network import CIDR, Network, network
+from servers.network import CIDR, Asked, network
 
 _SCRIPTS = Path("/usr/share/kea/scripts")
 _numbers = itertools.count(10)
@@ -58,29 +58,6 @@ def host() -> Host:
         address=f"10.77.0.{number}",
         mac=f"bc:24:11:00:00:{number:02x}",
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A Kea that can be asked, and what it says of those who ask."""
-
-    network: Network
-    log: Path
-
-    def given(self, card: str) -> str:
-        return self.network.ask(card, tries=60)
-
-    def refuses(self, card: str) -> bool:
-        """Whether a card that asks is given nothing: it did ask, and Kea says so."""
-        before = self._refusals(card)
-        if self.network.ask(card):
-            return False
-        daemons.wait("Kea's refusal", lambda: self._refusals(card) > before)
-        return True
-
-    def _refusals(self, card: str) -> int:
-        lines = self.log.read_text().splitlines()
-        return sum(card in line and "ALLOC_FAIL" in line for line in lines)
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,17 +10,15 @@ from typing import TYPE_CHECKING
 
 from essaim.config.plays import resolve
 from essaim.config.projected import is_project, play_of
-from essaim.config.serial import fingerprint, machine_from_json, stack_from_json, stack_to_json
+from essaim.config.serial import machine_from_json, stack_from_json
 from essaim.model.errors import EssaimError, InvalidError, Problem, UnknownError
 from essaim.model.machines import Networks
-from essaim.model.plans import Action, Applied, Change, Plan, World
+from essaim.model.plans import Action, Applied, Change, World
 from essaim.model.spelling import meant
 from essaim.plan.diff import diff, dismantle
-from essaim.plan.digest import short_hash, world_fingerprint
-from essaim.plan.eta import estimate
+from essaim.plan.digest import short_hash
 from essaim.plan.rosters import host_of
-from essaim.plan.serial import plan_to_json
-from essaim.usecases.stacks import StoredPlan, look
+from essaim.usecases.stacks import StoredPlan, look, store
 from essaim.workflows.playing import PLAYBOOK, secrets_digest
 
 if TYPE_CHECKING:
@@ -57,7 +54,7 @@ def plan(services: Services, project: Project, *, play: bool | None = None) -> S
     changes += _names(services, stack, changes)
     if play is not False:
         changes += _plays(services, project, world, changes, again=bool(play))
-    return _store(services, stack, project.lab, changes, world)
+    return store(services, stack, project.lab, changes, world)
 
 
 def plan_play(services: Services, name: str) -> StoredPlan:
@@ -67,7 +64,7 @@ def plan_play(services: Services, name: str) -> StoredPlan:
     if found is None:
         raise UnknownError(f"project {name} has no playbook", hint="ansible: in its file names one")
     change = _play_change(stack, [], Action.CHANGE, "asked for again")
-    return _store(services, stack, lab, [change], look(services, stack))
+    return store(services, stack, lab, [change], look(services, stack))
 
 
 def plan_down(services: Services, name: str) -> StoredPlan:
@@ -90,7 +87,7 @@ def plan_down(services: Services, name: str) -> StoredPlan:
     *machines, network = (_renamed(change) for change in seen)
     keys = tuple(change.key for change in (*machines, *gone))
     changes = [*machines, *gone, replace(network, waits=keys)]
-    return _store(services, stack, lab, changes, world)
+    return store(services, stack, lab, changes, world)
 
 
 def stored(services: Services, name: str) -> tuple[Stack, Path]:
@@ -317,23 +314,6 @@ def _play_change(stack: Stack, changes: Sequence[Change], action: Action, reason
         digest=play_digest(stack),
         waits=tuple(change.key for change in changes if change.verb not in ("open", "reopen")),
     )
-
-
-def _store(
-    services: Services, stack: Stack, lab: Path, changes: Sequence[Change], world: World
-) -> StoredPlan:
-    made = Plan(
-        stack=stack.name,
-        changes=tuple(changes),
-        world=world_fingerprint(world),
-        wanted=fingerprint(stack),
-        seconds=estimate(changes, services.journal.durations()) if changes else 0.0,
-    )
-    found = StoredPlan(secrets.token_hex(4), made, stack)
-    if changes:
-        body = {"plan": plan_to_json(made), "stack": stack_to_json(stack), "lab": str(lab)}
-        services.stacks.put_plan(found.id, stack.name, body)
-    return found
 
 
 # -- what cannot be -----------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from essaim.config.projected import is_project
 from essaim.config.serial import fingerprint, stack_from_json, stack_to_json
 from essaim.model.errors import InvalidError, MovedError, Problem, UnknownError
 from essaim.model.machines import Networks
-from essaim.model.plans import Plan, World
+from essaim.model.plans import Change, Plan, World
 from essaim.model.runs import NewRun, Run
 from essaim.model.spelling import meant
 from essaim.plan.diff import diff, dismantle
@@ -50,7 +50,7 @@ def make_plan(services: Services, composed: Composed, *, again: bool = False) ->
     _refuse_kept(services, stack.name)
     _refuse_move(services, stack)
     world = look(services, stack)
-    return _store(services, stack, composed.lab, diff(stack, world, again=again), world)
+    return store(services, stack, composed.lab, diff(stack, world, again=again), world)
 
 
 def make_down_plan(services: Services, name: str) -> StoredPlan:
@@ -58,7 +58,7 @@ def make_down_plan(services: Services, name: str) -> StoredPlan:
     _refuse_kept(services, name)
     stack, lab = stored_stack(services, name)
     world = look(services, stack)
-    return _store(services, stack, lab, dismantle(name, world), world)
+    return store(services, stack, lab, dismantle(name, world), world)
 
 
 def read_plan(services: Services, plan_id: str) -> StoredPlan:
@@ -189,9 +189,10 @@ def _hold(name: str) -> str:
     return f"stack:{name}"
 
 
-def _store(
-    services: Services, stack: Stack, lab: Path, changes: Sequence[Any], world: World
+def store(
+    services: Services, stack: Stack, lab: Path, changes: Sequence[Change], world: World
 ) -> StoredPlan:
+    """Make a plan of these changes, and keep it unless it is empty."""
     plan = Plan(
         stack=stack.name,
         changes=tuple(changes),
