@@ -13,6 +13,23 @@ import pytest
 from endtoend.traces import traces
 from essaim.drivers.sandbox.cgroups import Cgroups
 
+#: Ends slurmd, and lets the next one die as soon as it has started: what 22.05 does when it is told
+#: of a change in the moment it registers.
+FRAIL = """
+cat >/usr/local/sbin/slurmd <<'END'
+#!/bin/bash
+(exec -a slurmd /usr/sbin/slurmd "$@") || exit
+[ -e /run/died ] && exit
+touch /run/died
+until pid=$(cat /run/slurmd.pid 2>/dev/null) && [ "$pid" ]; do sleep 0.02; done
+kill -KILL "$pid"
+END
+chmod 0755 /usr/local/sbin/slurmd
+pid=$(cat /run/slurmd.pid) && kill "$pid"
+while kill -0 "$pid"; do sleep 0.05; done 2>/dev/null
+rm -f /run/slurmd.pid
+"""
+
 
 def names(output: str) -> set[str]:
     return set(re.findall(r"^(nodes-\d+|controller)$", output, re.MULTILINE))
@@ -44,6 +61,13 @@ def test_a_cluster_is_raised_grown_shrunk_and_leaves_nothing(person):
     assert names(seen) == {f"nodes-{k}" for k in range(1, 4)}
     drained = person.types("logs", "slurm/controller", "-n", "500")
     assert "drain" in drained
+
+    person.types("run", "slurm/nodes-2", "--", "sh", "-c", FRAIL)
+    person.types("up", "examples/slurm", "nodes=3", "--again")
+    assert "slurmd has died: started again" in person.types("logs", "slurm/nodes-2", "-n", "500")
+    assert names(person.types("run", "slurm/controller", "--", "srun", "-N3", "hostname")) == {
+        f"nodes-{k}" for k in range(1, 4)
+    }
 
     alive = traces(person, "slurm")
     assert len(alive["processes"]) > 4  # four machines and their keeper
