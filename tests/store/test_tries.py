@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import sqlalchemy as sa
@@ -54,3 +55,22 @@ def test_those_who_have_made_up_are_forgotten(database):
     tries.prune()
     rows = database.read(lambda c: c.execute(sa.select(attempt)).all())
     assert [row.id for row in rows] == [one().id]
+
+
+def test_one_who_is_forgotten_meanwhile_is_counted_anew(database):
+    """Rows that have made up go at any moment, also that of somebody who is being counted."""
+    at_once = Try(kind="x", key="fast", gap=0.0, within=1.0)
+    over = threading.Event()
+
+    def forget() -> None:
+        while not over.is_set():
+            Tries(database).prune()
+
+    with ThreadPoolExecutor(5) as threads:
+        forgetting = threads.submit(forget)
+        try:
+            took = list(threads.map(lambda _: Tries(database).take([at_once]), range(400)))
+        finally:
+            over.set()
+        forgetting.result()
+    assert set(took) == {0}

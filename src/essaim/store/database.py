@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import random
+import socket
 import threading
 import time
 from pathlib import Path
@@ -50,6 +51,11 @@ CONFLICTS = 5
 #: Connections to a server that are kept, and how many more may be open for moments.  None is opened
 #: before it is needed; to open one costs more than most transactions do.
 POOL = (32, 32)
+
+#: Seconds after which a server that went without a word, as one whose power failed does, counts as
+#: away.  Else whoever waits for its answer would wait for hours.
+SILENT, PROBE, PROBES = 10, 5, 3
+GONE = SILENT + PROBE * PROBES
 
 
 class db_now(FunctionElement[int]):  # noqa: N801 - it stands in SQL like a function
@@ -233,6 +239,7 @@ def open_database(url: str, pool: tuple[int, int] = POOL) -> Database:
     try:
         engine = sa.create_engine(
             parsed.set(drivername=driver),
+            connect_args={} if driver.startswith("mariadb") else _noticing(parsed),
             isolation_level="READ COMMITTED",
             pool_size=pool[0],
             max_overflow=pool[1],
@@ -244,14 +251,33 @@ def open_database(url: str, pool: tuple[int, int] = POOL) -> Database:
             hint=f"pip install 'essaim[{driver.partition('+')[0]}]'",
         ) from error
     if backend in {"mariadb", "mysql"}:
-        sa.event.listen(engine, "connect", _utc)
+        sa.event.listen(engine, "connect", _mariadb_settings)
     return Database(engine)
 
 
-def _utc(connection: Any, _record: object) -> None:
+def _noticing(url: sa.URL) -> dict[str, int]:
+    """How PostgreSQL's library notices a server that went without a word; a URL may say other."""
+    usual = {
+        "connect_timeout": 10,
+        "keepalives_idle": SILENT,
+        "keepalives_interval": PROBE,
+        "keepalives_count": PROBES,
+        "tcp_user_timeout": GONE * 1000,
+    }
+    return {name: value for name, value in usual.items() if name not in url.query}
+
+
+def _mariadb_settings(connection: Any, _record: object) -> None:
     # A zone with summer time would make one hour of autumn nights happen twice.
     with connection.cursor() as cursor:
         cursor.execute("SET time_zone = '+00:00'")
+    line: socket.socket = connection._sock  # noqa: SLF001 - PyMySQL has no setting for it
+    if line.family != socket.AF_UNIX:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENT)
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, PROBE)
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, PROBES)
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, GONE * 1000)
 
 
 def _sqlite(url: sa.URL) -> sa.Engine:

@@ -51,6 +51,7 @@ class Tries:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._add = database.insert_missing(attempt)
 
     def take(self, tries: Sequence[Try]) -> float:
         """Count all and return 0, or none and the seconds until they may be made."""
@@ -58,12 +59,7 @@ class Tries:
         wanted = sorted(tries, key=lambda each: each.id)
 
         def body(connection: Connection) -> float:
-            add = self._database.insert_missing(attempt)
-            for each in wanted:
-                connection.execute(add.values(id=each.id, even_at=0))
-            evens: list[int] = [
-                connection.execute(LOCK, {"b_id": each.id}).scalar_one() for each in wanted
-            ]
+            evens = [self._even_at(connection, each.id) for each in wanted]
             now: int = connection.execute(NOW).scalar_one()
             even = [
                 max(at, now) + milliseconds(its.gap) for its, at in zip(wanted, evens, strict=True)
@@ -78,6 +74,13 @@ class Tries:
             return 0.0
 
         return self._database.write(body)
+
+    def _even_at(self, connection: Connection, key: str) -> int:
+        """Read somebody's row, which nobody else may change from now on."""
+        # One that has just been seen to be there may be forgotten in the moment before it is read.
+        while (found := connection.execute(LOCK, {"b_id": key}).scalar()) is None:
+            connection.execute(self._add, {"id": key, "even_at": 0})
+        return int(found)
 
     def give_back(self, one: Try) -> None:
         """Take back one, which turned out not to be a guess."""
