@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 from pathlib import Path
 
@@ -16,6 +17,14 @@ pytest_plugins = ["databases", "brokers"]
 
 #: Folders whose files take longest: begun first, so that no worker is left alone with one of them.
 LONG = ("endtoend", "kvm", "workflows", "images", "bench", "drivers", "remote", "agent", "gateway")
+
+
+def pytest_configure():
+    """Programs obey Ctrl-C and a hang-up, also in a suite that `nohup` or a script's `&` began."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(items):

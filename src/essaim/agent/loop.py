@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import random
 import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 import zlib
 from pathlib import Path
@@ -98,7 +98,9 @@ class Agent:
             ca=self._kept.get("ca", ""),
             insecure=self._kept.get("insecure", False),
         )
-        self._stop = threading.Event()
+        # Not an Event: a handler that sets one while this thread begins to wait hangs for ever.
+        self._signals: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._ending = False
         self._seq = 0
         self._failures = 0
         self._reaper: subprocess.Popen[bytes] | None = None
@@ -107,11 +109,11 @@ class Agent:
     def run(self) -> None:
         """Live until a signal; Trouble when the server refuses us."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self._stop.set())
+            signal.signal(number, lambda told, _frame: self._signals.put(told))
         say(f"{self._kept['id']} beats to {self._kept['server']}")
         beat_at = reap_at = 0.0
         try:
-            while not self._stop.is_set():
+            while not self._told_to_end(0.0):
                 now = time.monotonic()
                 if now >= reap_at:
                     self._reap()
@@ -121,7 +123,7 @@ class Agent:
                 if self._tunnel:  # after the first beat, which says where gateways are
                     self._tunnel.keep(time.monotonic())
                 wake = min(beat_at, reap_at, now + 2.0 if self._tunnel else beat_at)
-                self._stop.wait(max(0.0, wake - time.monotonic()))
+                self._told_to_end(max(0.0, wake - time.monotonic()))
         except RefusedError as exc:
             self._outlive(exc)
             raise
@@ -134,8 +136,15 @@ class Agent:
         """End the leases of this machine when their time is over, though nobody wants our beats."""
         if known_accounts():
             say(f"{why}.  Until then it only ends the leases that are still here")
-        while known_accounts() and not self._stop.wait(REAP_EVERY):
+        while known_accounts() and not self._told_to_end(REAP_EVERY):
             self._reap()
+
+    def _told_to_end(self, within: float) -> bool:
+        """Whether a signal has said so, or does within so many seconds."""
+        if not self._ending:
+            with contextlib.suppress(queue.Empty):
+                self._ending = bool(self._signals.get(timeout=within))
+        return self._ending
 
     def _beat(self) -> float:
         """Beat once; gives the seconds until the next one."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import signal
 import socket
 import sys
 import threading
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from essaim.cli.output import duration, print_json, say, table
+from essaim.cli.signals import ENDING, acting
 from essaim.cli.stacks import Json, control_plane
 
 if TYPE_CHECKING:
@@ -173,16 +173,15 @@ def _run(scaling: Scaling, replicas: Replicas, gauge: Any, service: str, policy:
 
     start_log("autoscale")
     ended = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ended.set())
     leader = Leader(scaling, service, this_owner())
     loops = Loops([Autoscale(scaling, leader, replicas, gauge, service=service, policy=policy)])
-    leader.start()
-    loops.start()
-    say(f"ready    {service}: {policy.fewest} to {policy.most} replicas at {policy.target:.0%}")
-    ended.wait()
-    say("stopping")
-    loops.stop()
+    with acting(ended.set, *ENDING):
+        leader.start()
+        loops.start()
+        say(f"ready    {service}: {policy.fewest} to {policy.most} replicas at {policy.target:.0%}")
+        ended.wait()
+        say("stopping")
+        loops.stop()
 
 
 @app.command()

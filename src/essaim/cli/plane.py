@@ -156,7 +156,6 @@ class ApiServer:
         self._server.should_exit = True
         self._thread.join(STOP_WITHIN)
         if self._thread.is_alive():
-            self._server.force_exit = True
             log.error("the API is still busy %g s after it was told to stop", STOP_WITHIN)
 
 

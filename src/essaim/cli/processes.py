@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import json
 import logging
 import os
-import signal
 import sys
 import threading
 import time
@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typing_extensions import override
 
+from essaim.cli.signals import ENDING, acting
+
 if TYPE_CHECKING:
     from essaim.bootstrap import App
     from essaim.cli.plane import Part
@@ -25,6 +27,8 @@ log = logging.getLogger("essaim")
 
 #: Seconds between two times that the file is touched which says that a process is ready.
 TOUCH_EVERY = 5.0
+#: Seconds that threads have which still wait for somebody when all parts have ended.
+EXIT_WITHIN = 5.0
 
 ReadyFile = Annotated[
     str,
@@ -97,20 +101,20 @@ def live(
 ) -> None:
     """Run parts until SIGTERM or SIGINT, then end them in the reverse order.
 
-    The process ends with 0 when all parts did.  A second signal lets it wait for nobody.
+    The process ends with 0 when all parts did.  A second signal lets it wait for nobody.  What a
+    part left, such as a request that a frozen database never answered, does not keep the process:
+    it ends with 1, and says what each thread waited for.
     """
     from essaim.usecases.presence import Presence
 
     ended = threading.Event()
 
-    def end(*_: object) -> None:
+    def end() -> None:
         if ended.is_set():
             hurry()
         ended.set()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, end)
-    with contextlib.ExitStack() as begun:
+    with acting(end, *ENDING), contextlib.ExitStack() as begun:
         begun.callback(app.close)
         for part in (Presence(app.workers, app.kind), *parts, Ready(ready_file)):
             part.start()
@@ -119,4 +123,10 @@ def live(
         ended.wait()
         log.info("stopping")
     log.info("stopped")
+    leave()
+
+
+def leave() -> None:
+    """Let this process end soon, whatever threads of it still wait for."""
     sys.stderr.flush()
+    faulthandler.dump_traceback_later(EXIT_WITHIN, exit=True)

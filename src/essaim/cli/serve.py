@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
@@ -12,6 +11,8 @@ import typer
 from essaim.cli.client import check_address, is_loopback
 from essaim.cli.joining import in_the_clear, join_line
 from essaim.cli.output import say
+from essaim.cli.processes import leave
+from essaim.cli.signals import ENDING, acting
 
 if TYPE_CHECKING:
     from essaim.bootstrap import App
@@ -67,20 +68,22 @@ def serve(
     app.own_only = False
     plane = Plane(app, api=[api], gateway=gateway, told=told, inner=place(inner, 0))
     ended = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ended.set())
     presence = Presence(app.workers, "serve", [""])
-    presence.start()
-    plane.start()
-    say(f"API      {url}" + ("" if url.startswith("https") else "  (put a TLS proxy before it)"))
-    say(f"gateway  ssh LEASE@{told[0]} -p {told[1]}")
-    first_words(app, url)
-    say("ready    Ctrl-C ends it")
-    ended.wait()
-    say("stopping")
-    plane.stop()
-    presence.stop()
-    app.close()
+    with acting(ended.set, *ENDING):
+        presence.start()
+        plane.start()
+        say(
+            f"API      {url}" + ("" if url.startswith("https") else "  (put a TLS proxy before it)")
+        )
+        say(f"gateway  ssh LEASE@{told[0]} -p {told[1]}")
+        first_words(app, url)
+        say("ready    Ctrl-C ends it")
+        ended.wait()
+        say("stopping")
+        plane.stop()
+        presence.stop()
+        app.close()
+    leave()
 
 
 def first_words(app: App, url: str) -> None:

@@ -21,7 +21,7 @@ class Courier(Protocol):
         """
 
     def interrupt(self) -> None:
-        """Begin to stop, without waiting.  Safe to call from a signal handler."""
+        """Begin to stop, without waiting."""
 
     def stop(self, *, hand_back: bool = True, grace: float = 30.0) -> bool:
         """End; return whether all that was under way here did so within `grace` seconds."""

@@ -158,7 +158,7 @@ class CeleryCourier:
         return True
 
     def interrupt(self) -> None:
-        """Let whoever waits go.  Safe to call from a signal handler."""
+        """Let whoever waits go."""
         self._halted.set()
         self._wanted.set()
 

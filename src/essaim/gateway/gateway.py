@@ -145,7 +145,7 @@ class Gateway:
             log.error("gateway: still busy %g s after it was told to stop", STOP_WITHIN)
 
     def hurry(self) -> None:
-        """Let a stop that is under way wait for nobody any more.  For signal handlers."""
+        """Let a stop that is under way wait for nobody any more."""
         ending = self._ending
         if ending is not None and self._thread is not None and self._thread.is_alive():
             with contextlib.suppress(RuntimeError):  # it has just ended

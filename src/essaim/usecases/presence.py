@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: Seconds that saying goodbye may take.
+GOODBYE_WITHIN = 5.0
+OTHERS_SEE = "others will see by themselves that this process has ended"
+
 
 class Presence:
     """Keeps one process among the living, between `start` and `stop`."""
@@ -37,14 +41,11 @@ class Presence:
         self._thread.start()
 
     def stop(self) -> None:
-        """Say that it ends; returns in any case."""
+        """Say that it ends; returns in any case, also when the database does not."""
         self._ended.set()
+        self._thread.join(GOODBYE_WITHIN)
         if self._thread.is_alive():
-            self._thread.join()
-        try:
-            self._workers.gone(self.id)
-        except EssaimError as error:
-            log.warning("%s; others will see by themselves that this process has ended", error.what)
+            log.warning("no answer from the database; %s", OTHERS_SEE)
 
     def _loop(self) -> None:
         while not self._ended.wait(SEEN_EVERY):
@@ -54,6 +55,10 @@ class Presence:
                 log.warning("%s; trying again", error.what)
             except Exception:
                 log.exception("cannot say that this process lives")
+        try:
+            self._workers.gone(self.id)
+        except EssaimError as error:
+            log.warning("%s; %s", error.what, OTHERS_SEE)
 
     def _say(self) -> None:
         host = socket.gethostname()
