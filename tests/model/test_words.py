@@ -6,7 +6,7 @@ from string import Formatter
 
 import pytest
 
-from essaim.model.words import WORDS, both, language, words
+from essaim.model.words import WORDS, both, language, one, words
 
 
 def fields(text: str) -> set[str]:
@@ -50,3 +50,10 @@ def test_words_are_filled_in():
 
 def test_both_is_english_above_french():
     assert both("login.none") == "you are not logged in\naucune session n'est ouverte"
+
+
+def test_of_both_languages_one_is_told():
+    told = both("seat.none", machine="promo/zoe")
+    assert one(told, "fr") == words("seat.none", "fr", machine="promo/zoe")
+    assert one(f"Introuvable : {told}", "fr") == "promo/zoe n'existe pas ; create la crée"
+    assert one("one line", "fr") == "one line"

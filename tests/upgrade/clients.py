@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import secrets
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Self
@@ -15,6 +16,7 @@ from upgrade.plane import Plane, wait
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJx1rKqXl7ZJcG9Vt0mC3o2y5QnC8m8m0mJ3H1g0Yy2k me@here"
 BETWEEN = 0.03
+AGAIN = 0.3  #: as essaim.cli.client
 #: Leases that each person keeps to the end.
 KEPT = 3
 
@@ -32,13 +34,21 @@ class Client:
         self.done: Counter[str] = Counter()
 
     def ask(self, method: str, path: str, *, key: str = "", since: str = "", **body: Any) -> Any:
-        """Send one request, once."""
+        """Send one request, once; a connection that did not come about is made again.
+
+        So do commands, and machines: Caddy breaks connections that it has not answered yet when it
+        loads its configuration anew.
+        """
         told = {"Idempotency-Key": key, "Last-Event-ID": since}
         told["Authorization"] = f"Bearer {self.token}" if self.token else ""
         headers = {name: value for name, value in told.items() if value}
         what = f"{method} {path.partition('/l-')[0].partition('?')[0]}"
         try:
-            answer = self._http.request(method, path, json=body or None, headers=headers)
+            try:
+                answer = self._http.request(method, path, json=body or None, headers=headers)
+            except httpx.ConnectError:
+                time.sleep(AGAIN)
+                answer = self._http.request(method, path, json=body or None, headers=headers)
         except httpx.HTTPError as error:
             raise Refused(f"{what}: {error!r}") from error
         if not answer.is_success:

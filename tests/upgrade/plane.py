@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import signal
-import ssl
 import subprocess
 import sys
 import time
@@ -16,8 +15,7 @@ from typing import Any
 
 import httpx
 
-from databases import find
-from deploy.files import DEPLOY
+from deploy.caddy import Caddy
 from essaim_lab.computer import free_port
 
 PATIENCE = 120.0
@@ -100,11 +98,7 @@ class Plane:
         }
         self.environ.pop("ESSAIM_BROKER", None)
         self.running: dict[str, Process] = {}
-        self.port, self.admin = free_port(), free_port()
-        root = folder / "data" / "caddy/pki/authorities/local/root.crt"
-        self._trust: Callable[[], ssl.SSLContext] = lambda: ssl.create_default_context(
-            cafile=str(root)
-        )
+        self._caddy = Caddy(folder)
 
     def serve(self, code: Path, *names: str) -> str:
         """Start all in one, as the first release had it; give the password that one shows."""
@@ -132,68 +126,29 @@ class Plane:
 
     # -- Caddy ----------------------------------------------------------------------------------
 
-    def _caddy(self, *words: str) -> tuple[list[str], dict[str, str]]:
-        serving = [each for each in self.running.values() if isinstance(each, Serving)]
-        environ = {
-            **os.environ,
-            "ESSAIM_SITE": f"https://localhost:{self.port}",
-            "ESSAIM_UPSTREAMS": " ".join(each.address for each in serving),
-            "ESSAIM_CADDY_ADMIN": f"localhost:{self.admin}",
-            "HOME": str(self.folder),
-            "XDG_DATA_HOME": str(self.folder / "data"),
-            "XDG_CONFIG_HOME": str(self.folder / "config"),
-        }
-        told = ["--adapter", "caddyfile", "--config", str(self.folder / "Caddyfile")]
-        return [find("caddy", "caddy"), *words, *told], environ
+    def _upstreams(self, without: str = "") -> list[str]:
+        serving = {name: each for name, each in self.running.items() if isinstance(each, Serving)}
+        return [each.address for name, each in serving.items() if name != without]
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
         """Let Caddy stand before what runs."""
-        # Its HTTP port is the host's; only what redirects to TLS would need it.
-        own = (DEPLOY / "Caddyfile").read_text()
-        own = own.replace("{\n", "{\n\tauto_https disable_redirects\n", 1)
-        (self.folder / "Caddyfile").write_text(own)
-        words, environ = self._caddy("run")
-        with (self.folder / "caddy.log").open("wb") as log:
-            caddy = subprocess.Popen(words, env=environ, stdout=log, stderr=log)
         try:
-            wait(self._answers, "Caddy answers")
+            self._caddy.start(self._upstreams())
             yield
         finally:
-            for process in (caddy, *(each.process for each in self.running.values())):
-                process.kill()
-                process.wait()
+            self._caddy.kill()
+            for each in self.running.values():
+                each.process.kill()
+                each.process.wait()
 
     def rotate(self, without: str = "") -> None:
         """Let Caddy use what runs, except one; ends when that one has no request any more."""
-        kept = dict(self.running)
-        self.running.pop(without, None)
-        words, environ = self._caddy("reload", "--address", f"localhost:{self.admin}")
-        self.running = kept
-        subprocess.run(words, env=environ, check=True, capture_output=True)
+        self._caddy.reload(self._upstreams(without))
         gone = self.running.get(without)
         if isinstance(gone, Serving):
-            wait(lambda: not self.requests(gone), f"{without} has nothing to do")
-
-    def requests(self, process: Serving) -> int:
-        """How many requests Caddy has given to one that are not answered yet."""
-        found = httpx.get(f"http://localhost:{self.admin}/reverse_proxy/upstreams", trust_env=False)
-        asked = {each["address"]: each["num_requests"] for each in found.json()}
-        return int(asked.get(process.address, 0))
+            wait(lambda: not self._caddy.requests(gone.address), f"{without} has nothing to do")
 
     def client(self) -> httpx.Client:
         """One that makes a connection for each request, as commands and agents do."""
-        return httpx.Client(
-            base_url=f"https://localhost:{self.port}/api/",
-            verify=self._trust(),
-            trust_env=False,
-            timeout=60,
-            limits=httpx.Limits(max_keepalive_connections=0),
-        )
-
-    def _answers(self) -> bool:
-        try:
-            with self.client() as client:
-                return client.get("../readyz").status_code == 200
-        except (httpx.HTTPError, OSError):
-            return False
+        return self._caddy.client("/api/", keep=0)

@@ -16,6 +16,7 @@ from essaim.cli.session import Kept
 from essaim.cli.tongue import said, spoken
 from essaim.model import errors
 from essaim.model.errors import EssaimError, RejectedError, TransientError, UnauthorisedError
+from essaim.model.words import one
 
 if TYPE_CHECKING:
     import ssl
@@ -122,21 +123,28 @@ class Client:
     def send(
         self, method: str, path: str, *, token: str = "", repeatable: bool = False, **more: Any
     ) -> httpx.Response:
-        """Send a request once, or until it is answered if it may be repeated."""
+        """Send a request once, or until it is answered if it may be repeated.
+
+        What could not be sent at all, because no connection was made, is not lost by a second try:
+        a proxy that loads its configuration anew may break connections that it has not answered.
+        """
         import random
+
+        import httpx
 
         headers = dict(more.pop("headers", {}))
         if token:
             headers["Authorization"] = f"Bearer {token}"
-        pauses = PAUSES if repeatable else ()
+        pauses = PAUSES if repeatable else PAUSES[:1]
         for pause in (*pauses, None):
             try:
                 with self._translated():
                     answer = self._http.request(method, path, headers=headers, **more)
-                if answer.status_code != BUSY or pause is None:
+                if answer.status_code != BUSY or pause is None or not repeatable:
                     return answer
-            except UnreachableError:
-                if pause is None:
+            except UnreachableError as error:
+                unsent = isinstance(error.__cause__, httpx.ConnectError)
+                if pause is None or not (repeatable or unsent):
                     raise
             # Spread out: a room full of people must not come back in the same moment.
             time.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
@@ -305,9 +313,10 @@ def checked(answer: httpx.Response) -> httpx.Response:
     if answer.status_code == TOO_MANY:
         wait = answer.headers.get("Retry-After", "")
         hint = hint or said("server.wait", seconds=wait or "60")
-    if spoken() != "en" and problem.get("title"):
-        what = f"{problem['title']} : {what}"
-    raise _error(answer.status_code, code, what, hint)
+    ours = one(what, spoken())
+    if spoken() != "en" and ours == what and problem.get("title"):
+        ours = f"{problem['title']} : {what}"
+    raise _error(answer.status_code, code, ours, one(hint, spoken()))
 
 
 def read_json(answer: httpx.Response) -> Any:

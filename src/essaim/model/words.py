@@ -26,12 +26,22 @@ WORDS: Mapping[str, tuple[str, str]] = {
     "logout.nobody": ("nobody is logged in", "aucune session n'est ouverte"),
     "login.none": ("you are not logged in", "aucune session n'est ouverte"),
     "login.over": ("your session is over", "votre session est terminée"),
-    "login.how": ("essaim login NAME --server URL", "essaim login NOM --server URL"),
+    "login.how": (
+        "essaim login NAME --server URL; without an account: essaim signup NAME --server URL",
+        "essaim login NOM --server URL ; sans compte : essaim signup NOM --server URL",
+    ),
     "login.wrong": ("wrong name or password", "nom ou mot de passe incorrect"),
     "logout.here": (
         "logged out here; {server} could not be told, the session ends there by itself",
         "session fermée ici ; {server} n'a pas pu être prévenu, elle y finira d'elle-même",
     ),
+    "password.short": (
+        "a password has at least {shortest} characters",
+        "un mot de passe a au moins {shortest} caractères",
+    ),
+    "password.weak": ("this password would be guessed", "ce mot de passe se devinerait"),
+    "password.sentence": ("use a sentence", "prenez une phrase"),
+    "ask.nobody": ("nobody here to ask: say --yes", "personne à qui demander : ajoutez --yes"),
     "password.differ": ("these are two passwords", "les deux mots de passe diffèrent"),
     "password.done": ("your password is changed", "votre mot de passe est changé"),
     "whoami.quota": (
@@ -244,6 +254,15 @@ WORDS: Mapping[str, tuple[str, str]] = {
         "{machine} does not exist; create makes it",
         "{machine} n'existe pas ; create la crée",
     ),
+    "seat.operators": ("only operators may do this", "réservé aux opérateurs"),
+    "seat.most": (
+        "{roster}: more than half of its machines would go: say that this is meant",
+        "{roster} : plus de la moitié des machines partiraient : confirmez-le",
+    ),
+    "seat.no_run": (
+        "there is no run {run} of {roster}",
+        "pas d'exécution {run} de {roster}",
+    ),
     "seat.teachers": ("only teachers may do this", "réservé aux enseignants"),
     "seat.quota": (
         "you may have {most} machine(s) at a time",
@@ -270,6 +289,11 @@ WORDS: Mapping[str, tuple[str, str]] = {
         "{machine} ne peut pas garder d'instantané là où elle est",
     ),
     # -- students' own machines: the command line
+    "seat.progress": ("{done} of {total} done {waits}", "{done} sur {total} {waits}"),
+    "seat.partly": (
+        "{failed} of {total} failed: essaim mine class {roster} retry",
+        "{failed} échecs sur {total} : essaim mine class {roster} retry",
+    ),
     "seat.headings": (
         "MACHINE|STATE|ADDRESS|SINCE|NOW",
         "MACHINE|ÉTAT|ADRESSE|DEPUIS|EN COURS",
@@ -281,6 +305,18 @@ WORDS: Mapping[str, tuple[str, str]] = {
     "seat.which": (
         "which one? you have {machines}",
         "laquelle ? vous avez {machines}",
+    ),
+    "seat.write": (
+        "write ROSTER/LOGIN, such as promo/{login}",
+        "écrivez PROMOTION/IDENTIFIANT, par exemple promo/{login}",
+    ),
+    "seat.no_class": (
+        "you teach no class: an operator says who does (essaim students teachers)",
+        "vous n'enseignez aucune promotion : un opérateur s'en charge (essaim students teachers)",
+    ),
+    "seat.no_snapshots": (
+        "{machine}: nothing was kept yet; essaim mine snapshot does",
+        "{machine} : rien n'est gardé ; essaim mine snapshot garde le disque",
     ),
     "seat.claimed": ("{machine} is yours", "{machine} est à vous"),
     "seat.lost": (
@@ -330,3 +366,9 @@ def words(key: str, language: str, /, **fields: Any) -> str:
 def both(key: str, /, **fields: Any) -> str:
     """The sentence in English, and below it in French: for readers whose language is unknown."""
     return "\n".join(words(key, each, **fields) for each in LANGUAGES)
+
+
+def one(text: str, language: str) -> str:
+    """What `both` says, in one language; any other text as it is."""
+    lines = text.split("\n")
+    return lines[LANGUAGES.index(language)] if len(lines) == len(LANGUAGES) else text

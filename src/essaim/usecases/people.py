@@ -16,6 +16,7 @@ from essaim.model.errors import (
     WeakError,
 )
 from essaim.model.fleet import Project, Quota, Role, User
+from essaim.model.words import both
 from essaim.store.people import Rotation
 from essaim.usecases.credentials import (
     ACCESS_SECONDS,
@@ -219,9 +220,9 @@ def _check_name(name: str) -> None:
 
 def _check_password(name: str, password: str) -> None:
     if not SHORTEST <= len(password) <= LONGEST:
-        raise WeakError(f"a password has at least {SHORTEST} characters", hint="use a sentence")
+        raise WeakError(both("password.short", shortest=SHORTEST), hint=both("password.sentence"))
     if len(set(password)) < SHORTEST // 2 or name in password.lower():
-        raise WeakError("this password would be guessed", hint="use a sentence")
+        raise WeakError(both("password.weak"), hint=both("password.sentence"))
 
 
 def _check_change(project: str | None, machines: int | None, hours: float | None) -> None:
