@@ -83,7 +83,7 @@ class Trial:
 
     def _tell(self) -> None:
         while not self.over.wait(30):
-            done = Counter(line["what"] for line in self.history.all_lines())
+            done = Counter(line["what"] for line in self.history.all())
             say(f"  {sum(self.faults.counts.values()):3d} faults, {done['rented']} rented, "
                 f"{done['released']} released, {done['applied']} applies, "
                 f"{done['no answer'] + done['answer']} answers missing or refused")  # fmt: skip
@@ -157,7 +157,7 @@ class Trial:
             self.blame(each)
 
     def report(self) -> None:
-        said = Counter(line["what"] for line in self.history.all_lines())
+        said = Counter(line["what"] for line in self.history.all())
         logins = Counter(line["code"] for line in self.history.all("login"))
         applies = Counter(line["code"] for line in self.history.all("applied"))
         say(f"\n{self.asked.database} + {self.asked.broker}, seed {self.asked.seed}")

@@ -24,14 +24,10 @@ class History:
             self._lines.append(line)
             file.write(json.dumps(line) + "\n")
 
-    def all(self, what: str) -> list[dict[str, Any]]:
-        """Everything of a kind, in order."""
+    def all(self, what: str = "") -> list[dict[str, Any]]:
+        """Everything, or everything of a kind, in order."""
         with self._lock:
-            return [line for line in self._lines if line["what"] == what]
-
-    def all_lines(self) -> list[dict[str, Any]]:
-        with self._lock:
-            return list(self._lines)
+            return [line for line in self._lines if what in ("", line["what"])]
 
     def tail(self, count: int) -> str:
         with self._lock:

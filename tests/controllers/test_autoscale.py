@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from api.rig import wait_for
 from controllers.scaling import Lines
+from databases import KINDS
 from essaim.controllers.autoscale import Autoscale, CpuGauge, QueueGauge
 from essaim.controllers.leading import Leader
 from essaim.model.errors import TransientError
@@ -22,6 +23,7 @@ from essaim.scaling.replicas import Replica
 from essaim.store.events import Events
 from essaim.store.journal import SqlJournal
 from essaim.store.scaling import Scaling
+from patience import EVERYTHING
 
 TESTS = Path(__file__).parents[1]
 POLICY = Policy(most=5, interval=5.0, rise=0.0, fall=0.0, cooldown=0.0)
@@ -235,6 +237,7 @@ def scaler(url: str, owner: str, path: Path):
         process.communicate(timeout=60)
 
 
+@pytest.mark.parametrize("kind", KINDS if EVERYTHING else ["mariadb"])
 def test_a_stand_by_takes_over_from_one_that_was_killed(database, url, tmp_path):
     scaling, lines = Scaling(database), tmp_path / "replicas"
 
@@ -257,6 +260,7 @@ def test_a_stand_by_takes_over_from_one_that_was_killed(database, url, tmp_path)
     assert held.epoch == 2
 
 
+@pytest.mark.parametrize("kind", KINDS if EVERYTHING else ["postgresql"])
 def test_one_that_was_stopped_and_woken_finds_itself_replaced(database, url, tmp_path):
     scaling, lines = Scaling(database), tmp_path / "replicas"
 

@@ -42,6 +42,8 @@ def test_a_worker_carries_what_it_is_told_of_and_hands_back_when_it_ends(crew):
     crew.until(lambda: ("long", "one") in crew.traces())
     assert "long" in inspect(crew, "active")
     worker.send(signal.SIGTERM)
+    # It has heard: it says so, and then reads nothing any more.
+    crew.until(lambda: "shutdown" in worker.said and ask(crew, "ping").returncode)
     crew.add("later")
     crew.go()
     assert worker.wait() == 0, worker.said
@@ -55,11 +57,15 @@ def test_a_worker_carries_what_it_is_told_of_and_hands_back_when_it_ends(crew):
     assert crew.traces()["long", "one"] == 1
 
 
-def inspect(crew, what: str) -> str:
+def ask(crew, what: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "celery", "-A", "essaim.couriers.celery", "inspect", what]
-    answer = subprocess.run(
+    return subprocess.run(
         command, env=crew.environ, capture_output=True, text=True, check=False, timeout=60
     )
+
+
+def inspect(crew, what: str) -> str:
+    answer = ask(crew, what)
     assert answer.returncode == 0, answer.stderr
     return answer.stdout
 
@@ -98,8 +104,13 @@ def test_a_broker_that_restarts_or_is_away_delays_and_loses_nothing(crew, broker
         crew.courier.dispatch()  # never an error; a link that just broke may even take it
         caplog.clear()  # that one may have complained already
         strange = CeleryCourier(crew.journal, crew.broker_url)
+
+        def complains() -> bool:
+            strange._send("", ["meanwhile"])
+            return "trying again" in caplog.text
+
+        crew.until(complains)  # links are kept in a pool, and one that just broke is in it
         strange._send("", ["meanwhile", "another"])
-        strange._send("", ["meanwhile"])
         assert strange.stop()
         assert caplog.text.count("trying again") == 1
     finally:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import nursery
+from essaim_lab import computer
 
 ROOT = Path(__file__).parents[2]
 #: Essaim in the environment the tests run in.
@@ -81,6 +82,8 @@ def root(home: Path, cache: Path) -> Person:
 @contextlib.contextmanager
 def plain() -> Iterator[Person]:
     """A new user with a fresh clone, who may do nothing special on this computer."""
+    # What they would have to ask their administrator for.
+    computer.need({"mmdebstrap": "mmdebstrap", "newuidmap": "uidmap"})
     name = f"essaim-test-{os.getpid()}"
     subprocess.run(["useradd", "--create-home", "--shell", "/bin/sh", name], check=True)
     try:

@@ -19,7 +19,7 @@ def make_case(place: Path) -> Case:
 
 
 def test_a_good_workflow_passes(kind, new_database, tmp_path):
-    check_workflow(make_case, new_database(kind), tmp_path)
+    check_workflow(make_case, new_database(kind), tmp_path, every_moment=True)
 
 
 def altered(place: Path, name: str, **changes: object) -> Case:

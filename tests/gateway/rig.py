@@ -126,12 +126,12 @@ class Fleet:
         """Run something as root on a machine, without the gateway."""
         return self.lab.run(self.machines[number], command)
 
-    def sshd(self, number: int, *options: str) -> None:
+    def sshd(self, number: int, *options: str, log: str = "/dev/null") -> None:
         """Start one more SSH server on a machine, with the machine's own host key."""
         name = f"/run/sshd-{abs(hash(options))}.pid"
         words = [f"HostKey={HOST_KEY}", "UsePAM=no", f"PidFile={name}", *options]
         flags = " ".join(f"-o {word}" for word in words)
-        self.root(number, f"[ -e {name} ] || /usr/sbin/sshd {flags}")
+        self.root(number, f"[ -e {name} ] || /usr/sbin/sshd -E {log} {flags}")
         wait_for(lambda: self.root(number, f"ls {name} || true"), "the server is there")
 
     def options(self, key: Path | None = None, **more: str) -> list[str]:

@@ -23,6 +23,9 @@ everything it needs to find again must be below that folder (or be named after i
   knows, and after the journal knows; this process then finishes the run;
 - the same for each `undo`, of a run whose last step fails (the last that does not stop).
 
+Each step is killed at one of these three moments, in turn; at all of them in `make test-all`, and
+in tests/engine with workflows that cost nothing.
+
 Steps that stop rather than undo (OnFailure.STOP) must leave the run stuck, and resuming it must
 end as if nothing had happened.
 """
@@ -96,8 +99,8 @@ class Trial:
     undoing: bool = False  #: kill around `undo` rather than `do`
 
 
-#: Whether `make test-all` asks, which has the time.
-
+#: When a step may be killed.
+MOMENTS = ("before", "after", "written")
 #: Kinds of trials that may be made apart, so that they can be made at the same time.
 PARTS = ("failures", "kills")
 
@@ -118,10 +121,15 @@ def every_trial(names: Iterable[str]) -> list[tuple[str, str, str]]:
 
 
 def check_workflow(
-    make_case: MakeCase, url: str, place: Path, parts: Sequence[str] = PARTS
+    make_case: MakeCase,
+    url: str,
+    place: Path,
+    parts: Sequence[str] = PARTS,
+    *,
+    every_moment: bool = EVERYTHING,
 ) -> None:
     """Make every trial; AssertionError names the one that did not end well."""
-    suite = Suite(make_case, url, place)
+    suite = Suite(make_case, url, place, every_moment=every_moment)
     try:
         suite.plainly()
         if "failures" in parts:
@@ -137,8 +145,11 @@ def check_workflow(
 class Suite:
     """The trials of one workflow on one database.  Each method is one kind of trial."""
 
-    def __init__(self, make_case: MakeCase, url: str, place: Path) -> None:
+    def __init__(
+        self, make_case: MakeCase, url: str, place: Path, *, every_moment: bool = True
+    ) -> None:
         self._make_case = make_case
+        self._every_moment = every_moment
         self._url = url
         self._place = place
         self._number = 0
@@ -177,8 +188,8 @@ class Suite:
 
         The end of a step and the beginning of the next are one write: before one is beyond another.
         """
-        for step in self.steps:
-            for when in ("before", "after", "written")[step is not self.steps[0] :]:
+        for number, step in enumerate(self.steps):
+            for when in self._moments(number, MOMENTS[number > 0 :]):
                 name = f"killed {when} {step.name}"
                 self._succeeds(self._trial(name, kill=step.name, when=when))
 
@@ -191,11 +202,14 @@ class Suite:
         if not undone:
             return
         last = undone[-1]
-        for step in self.steps:
-            for when in ("before", "after", "written") if step.undo else ():
+        for number, step in enumerate(self.steps):
+            for when in self._moments(number, MOMENTS) if step.undo else ():
                 name = f"killed {when} undo of {step.name}"
                 trial = self._trial(name, fails=last.name, kill=step.name, when=when, undoing=True)
                 self._fails(trial)
+
+    def _moments(self, number: int, of: Sequence[str]) -> Sequence[str]:
+        return of if self._every_moment else [of[number % len(of)]]
 
     def _trial(self, name: str, **what: Any) -> Trial:
         self._number += 1
