@@ -10,7 +10,6 @@ import hashlib
 import os
 import shutil
 import stat
-import subprocess
 import sys
 from pathlib import Path
 
@@ -85,17 +84,10 @@ def altered_files(root: Path) -> list[str] | None:
 
 def _inside(*command: str) -> str:
     """Give what a program prints that may read all of an image."""
-    from essaim.images.inside import as_root, environment, is_rootless  # noqa: PLC0415 - see above
+    from essaim.images.inside import run_over_all  # noqa: PLC0415 - see above
     from essaim.model.errors import SetupError  # noqa: PLC0415 - see above
 
-    done = subprocess.run(
-        as_root(*command) if is_rootless() else command,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        env=environment(),
-        check=False,
-    )
+    done = run_over_all(*command)
     if done.returncode:
         raise SetupError(f"{command[0]}: {done.stderr.strip()}", hint="essaim doctor")
     return done.stdout

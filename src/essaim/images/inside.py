@@ -69,8 +69,14 @@ def remove_tree(path: Path) -> None:
     """Delete a tree whoever its files belong to.  Nothing if it is gone."""
     if not path.exists():
         return
-    command = ["rm", "-rf", "--", str(path)]
-    done = subprocess.run(
+    done = run_over_all("rm", "-rf", "--", str(path))
+    if path.exists():
+        raise SetupError(f"{path} cannot be removed: {done.stderr.strip()}")
+
+
+def run_over_all(*command: str) -> subprocess.CompletedProcess[str]:
+    """Run a program over an image's files, whoever they belong to."""
+    return subprocess.run(
         as_root(*command) if is_rootless() else command,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -78,5 +84,3 @@ def remove_tree(path: Path) -> None:
         env=environment(),
         check=False,
     )
-    if path.exists():
-        raise SetupError(f"{path} cannot be removed: {done.stderr.strip()}")

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import essaim
+from essaim.images import disks
 from essaim_lab import computer
 from essaim_lab.bench.rows import CannotRunError
 
@@ -45,6 +46,15 @@ SERVER = {
     "/usr/bin/virsh": "libvirt-clients",
     "/usr/sbin/sshd": "openssh-server",
     "/usr/bin/nc.openbsd": "netcat-openbsd",
+}
+#: What its images are made with, and the connection to it is built with.
+HERE = {
+    **disks.TOOLS,
+    str(disks.GRUB / "boot.img"): "grub-pc-bin",
+    "mmdebstrap": "mmdebstrap",
+    "gcc": "gcc",
+    "pkg-config": "pkg-config",
+    "/usr/include/libvirt/libvirt.h": "libvirt-dev",
 }
 PATIENCE = 120.0
 
@@ -256,7 +266,7 @@ def need_packages() -> None:
     """Install what is missing, of Debian and of Python; one of several processes does it."""
     with (CHECKOUT / ".venv" / "kvm.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        computer.need(SERVER)
+        computer.need(SERVER | HERE)
         lacking = [name for name in ("libvirt", "pycdlib") if not importlib.util.find_spec(name)]
         if lacking:
             words = [str(CHECKOUT / "essaim"), "--prepare", "libvirt"]

@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -100,9 +101,8 @@ def wheelhouse(repo: Path, cache: Path, line: Callable[[str], None]) -> Path:
         return folder
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    # The image's Python may be another one than this.
     everything = folder / "everything.lock"
-    everything.write_text(re.sub(r" ; [^\\\n]*", " ", lock), encoding="utf-8")
+    everything.write_text(unconditional(lock), encoding="utf-8")
     pip = [sys.executable, "-m", "pip", "download", "--dest", str(folder),
            "--disable-pip-version-check", "--no-deps"]  # fmt: skip
     environ = dict(os.environ)
@@ -112,6 +112,19 @@ def wheelhouse(repo: Path, cache: Path, line: Callable[[str], None]) -> Path:
     everything.unlink()
     stamp.write_text(lock, encoding="utf-8")
     return folder
+
+
+def unconditional(lock: str) -> str:
+    """Drop the conditions of a lock: the image's Python may be another one than this.
+
+    They stay where a package is named in several versions, of which one has to be chosen.
+    """
+    count = Counter(re.findall(r"^([\w.-]+)==", lock, re.MULTILINE))
+
+    def drop(line: re.Match[str]) -> str:
+        return line[0] if count[line["name"]] > 1 else f"{line['pin']} "
+
+    return re.sub(r"^(?P<pin>(?P<name>[\w.-]+)==\S+) ; [^\\\n]*", drop, lock, flags=re.MULTILINE)
 
 
 def _build(
