@@ -16,14 +16,14 @@ dev:             ## Make the development environment from the lock files
 	@./essaim --prepare dev
 
 lock:            ## Resolve the dependencies anew and write the lock files (needs uv)
-	$(COMPILE) pyproject.toml --extra celery --extra dns --extra ldap --extra mariadb --extra postgresql --extra proxmox --extra server --extra windows -o requirements.lock
+	$(COMPILE) pyproject.toml --extra celery --extra postgresql --extra school --extra server -o requirements.lock
 	$(COMPILE) pyproject.toml --extra celery --extra compare --extra nix --extra postgresql --extra school --extra server --group dev -c requirements.lock -o requirements-dev.lock
 	$(COMPILE) pyproject.toml --extra libvirt -c requirements-dev.lock -o requirements-libvirt.lock
 
 test: dev        ## Run every test; installs the Debian packages they need when root
 	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
-test-all: dev    ## Also let every workflow fail and be killed at every step on every kind of database
+test-all: dev    ## Also let every workflow fail and be killed at every moment of every step on every database
 	ESSAIM_TEST_ALL=1 $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 test-libvirt: dev ## Make machines on a KVM server without root, in a loopback of this computer (minutes)

@@ -14,7 +14,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from essaim.model.errors import NotYetError, RejectedError, TakenError, TransientError, UnknownError
+from essaim.model.errors import (
+    ClashError,
+    NotYetError,
+    RejectedError,
+    TakenError,
+    TransientError,
+    UnknownError,
+)
 from essaim.model.machines import Form, Observed, Power, Snapshot
 from essaim.model.names import MachineName
 from essaim.model.school import Desktop, Host
@@ -90,6 +97,7 @@ class FiledDriver(Filed):
                 begun = True
             else:
                 begun = False
+                there[name]["address"] = machine.address
                 if there[name]["power"] == "coming":
                     there[name]["power"] = "off"
         if begun:
@@ -175,7 +183,7 @@ class FiledAddresses(Filed):
         self.refuse(host.name)
         with self.changed() as there:
             if there.setdefault(host.address, host.mac) != host.mac:
-                raise TakenError(f"{host.address} belongs to {there[host.address]}")
+                raise ClashError(f"{host.address} belongs to {there[host.address]}")
 
     def dismiss(self, host: Host) -> None:
         self.trouble()

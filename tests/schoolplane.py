@@ -20,6 +20,7 @@ from essaim.store.database import migrate, open_database
 from essaim.store.journal import SqlJournal
 from essaim.store.people import People
 from essaim.store.rosters import Rosters
+from essaim.store.settings import Settings
 from essaim.store.stacks import Stacks
 from essaim.store.turns import Turns
 from essaim.store.workers import Workers
@@ -64,6 +65,7 @@ class Plane:
         self.rosters = Rosters(self.database)
         self.classes = Classes(self.database)
         self.turns = Turns(self.database)
+        self.settings = Settings(self.database)
         self.workers = Workers(self.database)
         self.broker, self.site_queues = "", False
         self.site = filed.Site(folder)

@@ -172,6 +172,17 @@ ROWS: dict[tuple[str, str], Row] = {
     ("GET", "/api/rosters/{roster}"): Row(
         path=lambda _cast: "/api/rosters/promo", says=all_of(404)
     ),
+    ("PUT", "/api/rosters/{roster}/people"): Row(
+        path=lambda _cast: "/api/rosters/promo/people",
+        body=lambda _cast: {"people": [{"login": "alice"}]},
+        says=all_of(404),
+    ),
+    ("POST", "/api/rosters/{roster}/{verb}"): Row(
+        path=lambda _cast: "/api/rosters/promo/start", says=all_of(404)
+    ),
+    ("GET", "/api/rosters/{roster}/runs/{run}"): Row(
+        path=lambda _cast: "/api/rosters/promo/runs/0f3a9c81", says=all_of(404)
+    ),
     **{
         (method, f"/api/students/{{roster}}/{{login}}{rest}"): Row(
             path=lambda _cast, rest=rest: (

@@ -9,6 +9,7 @@ import pytest
 
 from api.rig import World, is_problem, options, routes, serving
 from essaim.api.app import create_app
+from essaim.api.rosters import router as whole
 from essaim.api.students import router
 from essaim.model.fleet import Role
 from essaim.plan.rosters import Standing
@@ -223,3 +224,88 @@ def test_snapshots_are_counted_and_named(school):
     is_problem(here.ask("PUT", f"{path}/s1", token), 409, "rejected")
     is_problem(here.ask("POST", f"{path}/none/restore", token), 404, "unknown")
     is_problem(here.ask("PUT", f"{path}/No!", token), 422, "invalid")
+
+
+#: Every route about a whole roster, and what its body is.
+ROSTERS = {
+    ("PUT", "/people"): {"people": [{"login": "alice"}, {"login": "bob"}]},
+    ("POST", "/start"): None,
+    ("POST", "/stop"): {"logins": ["alice"]},
+    ("POST", "/retry"): None,
+    ("POST", "/reset"): {"logins": ["alice"]},
+    ("POST", "/retire"): {"logins": ["alice"]},
+    ("GET", "/runs/0f3a9c81"): None,
+}
+
+
+def ask_roster(here, token, method, rest, body=None, *, name="promo"):
+    return here.ask(method, f"/api/rosters/{name}{rest}", token, json=body)
+
+
+def followed(here, cast, answer):
+    """The work that was begun, once it is over."""
+    begun = answer.json()
+    assert answer.status_code == 202, answer.text
+    assert cast.plane.courier.wait(begun["run"], timeout=120)
+    return ask_roster(here, cast.tokens["teacher"], "GET", f"/runs/{begun['run']}").json()
+
+
+@pytest.mark.parametrize("who", ["nobody", "stranger", "alice", "carol", "dave", "elsewhere"])
+def test_a_roster_is_only_its_teachers_to_act_on(school, who):
+    here, cast = school
+    before = cast.plane.site.seen(), cast.plane.states()
+    runs = len(cast.plane.journal.list(limit=1000))
+    for (method, rest), body in ROSTERS.items():
+        answer = ask_roster(here, cast.tokens[who], method, rest, body)
+        if who == "nobody":
+            is_problem(answer, 401, "unauthorised")
+            continue
+        there = is_problem(answer, 404, "unknown")["detail"]
+        none = ask_roster(here, cast.tokens[who], method, rest, body, name="nowhere")
+        assert is_problem(none, 404, "unknown")["detail"].replace("nowhere", "promo") == there
+    assert (cast.plane.site.seen(), cast.plane.states()) == before
+    assert len(cast.plane.journal.list(limit=1000)) == runs
+
+
+def test_every_route_about_rosters_is_tried_here():
+    ours = {(m, route.path) for route in whole.routes for m in route.methods}
+    tried = {
+        (m, rest if m == "PUT" else "/runs/{run}" if m == "GET" else "/{verb}")
+        for m, rest in ROSTERS
+    }
+    assert {(m, path.removeprefix("/api/rosters/{roster}")) for m, path in ours} == tried
+
+
+def test_a_teacher_acts_on_the_class_and_sees_how_far_it_is(school):
+    here, cast = school
+    token = cast.tokens["teacher"]
+    over = followed(here, cast, ask_roster(here, token, "POST", "/stop"))
+    assert (over["state"], over["failed"]) == ("done", 0)
+    assert over["done"] == over["total"] >= 2
+    seen = cast.plane.site.driver.seen()
+    assert {seen["promo/alice"]["power"], seen["promo/bob"]["power"]} == {"off"}
+    over = followed(here, cast, ask_roster(here, token, "POST", "/start", {"logins": ["alice"]}))
+    assert over["total"] == 1
+    seen = cast.plane.site.driver.seen()
+    assert (seen["promo/alice"]["power"], seen["promo/bob"]["power"]) == ("on", "off")
+    nothing = ask_roster(here, token, "POST", "/retry")
+    assert (nothing.status_code, nothing.json()["run"]) == (200, "")
+    is_problem(ask_roster(here, token, "POST", "/start", {"logins": ["zed"]}), 404, "unknown")
+    is_problem(ask_roster(here, token, "POST", "/remove"), 422, "invalid")
+    (last, *_) = cast.plane.journal.list(subject="promo", limit=1)
+    assert last.who == "teacher"
+
+
+def test_an_operator_says_who_is_on_a_roster(school):
+    here, cast = school
+    token = cast.tokens["operator"]
+    them = [{"login": login} for login in ("alice", "bob", "frank")]
+    denied = ask_roster(here, cast.tokens["teacher"], "PUT", "/people", {"people": them})
+    is_problem(denied, 403, "forbidden")
+    over = followed(here, cast, ask_roster(here, token, "PUT", "/people", {"people": them}))
+    assert (over["total"], over["done"]) == (1, 1)
+    assert cast.plane.site.driver.seen()["promo/frank"]["power"] == "on"
+    again = ask_roster(here, token, "PUT", "/people", {"people": them})
+    assert (again.status_code, again.json()["run"]) == (200, "")
+    twice = ask_roster(here, token, "PUT", "/people", {"people": [*them, {"login": "bob"}]})
+    assert "bob" in is_problem(twice, 422, "invalid")["errors"][0]["what"]

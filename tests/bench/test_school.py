@@ -45,6 +45,16 @@ def test_nobody_is_faster_than_the_bound_and_one_by_one_is_slowest():
     assert found[FIXED_10].doubles > 0  # several are told the same id
 
 
+def test_the_bound_is_what_the_busiest_part_needs():
+    """Worked out by hand: what is busiest, and a start at the end."""
+    found = {}
+    for like in (SMALL, LARGE):
+        with cluster(like, VirtualClock()) as its:
+            found[like] = its.bound(600)
+    assert found[SMALL] == 600 / 5 * (8 * 3.0 + 0.25) + 4.0
+    assert found[LARGE] == 600 * (8 * 3.0) / 12 + 4.0
+
+
 def test_the_same_policy_gives_the_same_history():
     assert carry_out(FIXED_10, SMALL, 4) == carry_out(FIXED_10, SMALL, 4)
 
@@ -88,7 +98,7 @@ def test_a_class_that_is_not_whole_is_no_measurement(monkeypatch):
         bound = 1.0
 
         def apply(self):
-            return Applied(done=None, outcome=outcome(failed=1), threads=1, memory=1)
+            return Applied(done=None, outcome=outcome(failed=1), threads=1, memory=1, load=0.0)
 
     monkeypatch.setattr(school, "school", lambda *_: contextlib.nullcontext(Short()))
     with pytest.raises(CannotRunError, match="1 of 20 machines do not run"):

@@ -75,6 +75,11 @@ def test_a_roster_from_the_first_machine_to_the_last(operator):
     assert operator.types("ssh", "few/bob", "--", "cat /root/thesis").returncode == 1
     assert "few  " in operator.does("students", "list")
     assert "10.62.0.11" in operator.does("students", "show", "few", "bob")
+    said = operator.does("students", "snapshot", "few", code=1)
+    assert "few: sandbox machines keep no snapshots" in said
+    assert {row["state"] for row in operator.gets("students", "list", "few")} == {"ready"}
+    said = operator.does("students", "snapshot", "few", "--label", "A b", code=2)
+    assert "begins with a letter" in said
     refused = operator.does("down", "few", "--yes", code=2)
     assert "few is a roster" in refused
     operator.does("students", "remove", "few", "--yes")
@@ -92,7 +97,12 @@ def test_what_is_wrong_with_a_roster_is_told_with_its_line(operator):
     operator.roster.write_text("login\nalice\n")
     said = operator.does("students", "apply", str(operator.roster), "--site", "lcal", code=2)
     assert "did you mean local?" in said
-    assert "no roster called fwe" in operator.does("students", "retry", "fwe", code=2)
+    for verb in ("retry", "list", "schedule"):
+        assert "no roster called fwe" in operator.does("students", verb, "fwe", code=2)
+    operator.roster.write_text("login\n")
+    assert "few.csv names nobody" in operator.does(
+        "students", "apply", str(operator.roster), code=2
+    )
     assert operator.does("students", "apply", code=2)
 
 
@@ -126,7 +136,9 @@ def test_a_student_looks_after_their_own_machine_in_french(server, tmp_path):
     assert "promo/alice est à vous" in alice.types("mine", "claim", code).stderr
     assert "prête, éteinte" in alice.does("mine", "stop", "promo/alice")
     # Of somebody else's there is nothing to see.
-    assert "vous n'y avez pas accès" in alice.does("mine", "stop", "promo/bob", code=2)
+    said = alice.does("mine", "stop", "promo/bob", code=2)
+    assert "vous n'y avez pas accès" in said
+    assert "not yours to see" not in said, "one language at a terminal"
 
 
 @in_test_all
@@ -159,6 +171,10 @@ def test_a_teacher_sees_the_class_and_acts_on_it(server, tmp_path):
     assert turing.does("mine", "class").split() == ["promo"]
     seen = json.loads(turing.does("mine", "class", "promo", "--json"))
     assert [each["login"] for each in seen] == ["alice", "bob"]
+    assert "ready, on" not in turing.does("mine", "class", "promo", "stop")
+    assert turing.does("mine", "class", "promo", "start", "--only", "bob").count("ready, on") == 1
+    assert "is not one of" in turing.does("mine", "class", "promo", "remove", code=2)
+    assert "nobody here to ask" in turing.does("mine", "class", "promo", "reset", code=2)
     assert "ready, off" in turing.does("mine", "stop", "promo/bob")
     turing.does("mine", "retire", "promo/bob", "--yes")
     assert made.states() == {"alice": "ready", "bob": "retired"}

@@ -54,6 +54,8 @@ def test_a_site_has_the_settings_that_were_given(pve):
         ("ca: pve-root-ca.pem\n", "fingerprint: 12:34\n", "must be the SHA-256"),
         ("{env: PVE_TOKEN}", "{}", "must say env or file"),
         ("ids:", "adress: dhcp\nids:", "unknown key"),
+        ("ids:", "netmap: {10.1.0.0/16: 10.2.0.0/24}\nids:", "which has another size"),
+        ("ids:", "netmap: {10.1.0.1/16: 10.2.0.0/16}\nids:", "must map networks"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_line(pve, old, new, said):

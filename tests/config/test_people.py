@@ -39,6 +39,16 @@ def test_a_spreadsheet_in_french_is_read_as_it_comes(roster):
     ]
 
 
+def test_what_spreadsheets_add_is_understood(roster):
+    text = "sep=;\r\nlogin;Prénom;nom;;\r\nzoe;Zoé;Doe;;\r\nbob;;Roe;;\r\n"
+    assert read_people(roster(text)) == [
+        Person(login="zoe", name="Zoé Doe"),
+        Person(login="bob", name="Roe"),
+    ]
+    said = wrong(roster("sep=;\nlogin;\nzoe;what\n"))
+    assert "promo.csv:3: 'what' stands in a column without a name" in said
+
+
 def test_everything_wrong_is_told_at_once_with_its_line(roster):
     said = wrong(
         roster("login,uid,mail,home\nAlice,,,\nbob,x,,\nbob,1,at,\nbob,2,,\neve,3,,home\n")
@@ -55,15 +65,20 @@ def test_columns_are_known_or_left_out_on_purpose(roster):
     assert "promo.csv:1: unknown column 'logn' (did you mean login?" in said
     assert "twice" in wrong(roster("login,login\na,b\n"))
     assert "there is no column login" in wrong(roster("name\nAlice\n"))
-    assert "there is no column login" in wrong(roster(""))
+    assert "the file is empty (its first line says login,name" in wrong(roster(""))
+    assert "the first line names no columns (put login," in wrong(roster("alice,a\nbob,b\n"))
     assert "3 values, but 2 columns" in wrong(roster("login,name\na,b,c\n"))
 
 
 def test_files_that_cannot_be_read_are_explained(roster, tmp_path):
-    assert "save it again as UTF-8" in wrong(roster("login\nzoé\n", "latin-1"))
+    said = wrong(roster("login\nzoé\n", "latin-1"))
+    assert "promo.csv:2: not UTF-8 (as WINDOWS-1252?)" in said
+    assert "iconv -f WINDOWS-1252 -t UTF-8 promo.csv" in said
+    assert "iconv -f UTF-16" in wrong(roster("login\nzoe\n", "utf-16"))
     roster("login\na\n")
     assert "did you mean promo.csv?" in wrong(tmp_path / "prmo.csv")
-    assert "not CSV" in wrong(roster('login\n"a\n'))
+    said = wrong(roster('login,name\nbob,B\nzoe,"Z\nmia,M\n'))
+    assert 'promo.csv:3: not CSV: a quotation mark (") is opened here and never closed' in said
 
 
 def test_two_logins_never_share_a_machine(roster):

@@ -31,6 +31,7 @@ GOOD = {
         "url": "https://desktops.example.org/guacamole/",
         "user": "essaim",
         "secret": {"env": "GUACAMOLE"},
+        "wake": True,
     },
     "directory": {
         "kind": "ldap",

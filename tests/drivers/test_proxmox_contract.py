@@ -8,7 +8,7 @@ import pytest
 
 from drivers import contract
 from drivers.proxmox_lab import TEMPLATE, prox_lab
-from essaim.model.errors import UnknownError
+from essaim.model.errors import RejectedError, UnknownError
 from essaim.model.machines import Cards, Inventory, Networks, Power, Slow, Snapshots
 from essaim.model.names import MachineName
 from patience import in_test_all
@@ -100,13 +100,14 @@ def test_each_start_makes_a_new_boot_and_a_stop_is_seen_at_once(it):  # R-B5
     assert again.boot not in ("", first.boot)
 
 
-@pytest.mark.parametrize("source", ["clone", "full", "vm", "ostemplate", "iso"])
+@pytest.mark.parametrize("source", ["clone", "full", "vm", "ostemplate", "archive", "iso"])
 def test_a_machine_is_what_was_asked_for(it, source):  # R-B5
     settings = {
         "clone": {"template": "debian-gui"},
         "full": {"template": 9000, "clone": "full"},
         "vm": {"template": "debian-vm", "kind": "qemu"},
         "ostemplate": {"ostemplate": "local:vztmpl/debian-12-standard_12.7-1_amd64.tar.zst"},
+        "archive": {"ostemplate": "dirs-nfs:debian-11-standard"},
         "iso": {"iso": "local:iso/none.iso"},
     }[source]
     image = replace(TEMPLATE, settings=settings)
@@ -137,11 +138,21 @@ def test_a_machine_is_what_was_asked_for(it, source):  # R-B5
     assert "not asked for" not in str(guest.conf)
 
 
+def test_what_the_cluster_has_not_is_told_before_anything_is_made(it):
+    it.driver.check_image(TEMPLATE)
+    it.driver.check_image(replace(TEMPLATE, settings={"ostemplate": "dirs-nfs:debian-11-standard"}))
+    for settings, hint in (
+        ({"template": "debian-gu"}, "did you mean debian-gui?"),
+        ({"ostemplate": "local:debian-13-standard"}, "did you mean debian-12-standard?"),
+    ):
+        with pytest.raises(RejectedError) as caught:
+            it.driver.check_image(replace(TEMPLATE, settings=settings))
+        assert caught.value.hint == hint
+
+
 def test_snapshots_are_kept_restored_and_dropped(it):  # R-B5
     (name,) = it.up(it.stack(), 1)
     it.driver.snapshot(name, "before")
-    from essaim.model.errors import RejectedError
-
     contract.refuses(RejectedError, lambda: it.driver.snapshot(name, "before"))
     contract.refuses(RejectedError, lambda: it.driver.snapshot(name, "../x"))
     (kept,) = it.driver.snapshots(name)

@@ -16,12 +16,15 @@ import pytest
 from drivers.contract import in_process
 from drivers.lab import NETWORK
 from drivers.proxmox_lab import TEMPLATE, prox_lab, until_done
+from essaim.drivers.proxmox import clerk
 from essaim.drivers.proxmox.api import Api
 from essaim.drivers.proxmox.driver import Proxmox
 from essaim.model.errors import NotYetError
 from essaim.model.machines import Power
 from essaim.model.names import MachineName
 from essaim.model.stacks import Size
+from essaim.store.database import open_database
+from essaim.store.limits import Ask, Limits
 from patience import in_test_all
 
 
@@ -103,6 +106,29 @@ def test_whoever_comes_after_one_that_died_ends_what_it_began(it, monkeypatch, c
     second.destroy(machine.name)
     assert it.guests(ours=False) == {}
     assert it.held() == {}
+
+
+def test_those_who_wait_for_a_slot_do_not_keep_what_their_dead_forerunner_left(it, monkeypatch):
+    """R-B2: the first that waits finds the gate full, and the use is that of one behind it."""
+    it.stack()
+    left_alone(monkeypatch)
+    driver = it.new_driver(slots={"clone": 1})
+    gate = driver.machines.making._gate("storage", "vol-ceph-1")
+    database = open_database(it.url)
+    Limits(database).take([Ask(holder="pve lab/m8 clone", gates=(gate,))])
+    database.close()
+    machines = [it.machine("lab", number) for number in range(1, 9)]
+    plain = super(type(driver), driver).create
+
+    def made() -> None:
+        for machine in machines:  # none of them gives way: all stand in line at once
+            with suppress(NotYetError):
+                plain(machine, NETWORK, TEMPLATE, it.seed(machine))
+        if len(it.guests()) < 8:
+            raise NotYetError(f"there are {it.guests(ours=False)}", after=0.05)
+
+    monkeypatch.setattr(clerk, "_REAP_EVERY", 0.5)
+    until_done(made)
 
 
 def left_alone(monkeypatch) -> None:

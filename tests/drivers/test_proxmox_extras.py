@@ -166,6 +166,29 @@ def test_a_container_that_is_gone_a_node_that_is_unknown_and_a_wrong_key(it, nod
     wrong.close()
 
 
+#: Takes the lock off as Proxmox VE's own does, and nothing else.
+PCT = """#!/bin/sh
+[ "$#" = 2 ] && [ "$1" = unlock ] || { echo "400 too many arguments" >&2; exit 255; }
+[ -e "/etc/pve/lxc/$2.conf" ] || { echo "Configuration file 'lxc/$2.conf' does not exist" >&2
+exit 2; }
+sed -i "/^lock:/d" "/etc/pve/lxc/$2.conf"
+"""
+
+
+@pytest.mark.root
+def test_a_lock_is_taken_off_on_the_node(it, node, extras):  # R-B2
+    it.run(
+        node,
+        f"cat > /usr/local/bin/pct <<'E'\n{PCT}E\nchmod +x /usr/local/bin/pct\n"
+        "sed -i '1i lock: create' /etc/pve/lxc/50003.conf",
+    )
+    for _ in range(2):
+        extras.unlock(GUEST)
+        assert it.run(node, "cat /etc/pve/lxc/50003.conf") == CONF
+    with pytest.raises(TransientError, match=r"extras of 50009: .*50009\.conf' does not exist"):
+        extras.unlock(replace(GUEST, id=50009))
+
+
 @pytest.mark.root
 def test_a_virtual_machine_gets_its_identity_as_a_snippet(it, node, extras):  # R-B5
     it.run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ from essaim.drivers.proxmox.driver import Proxmox
 from essaim.model.errors import NotYetError, RejectedError, SetupError, TransientError
 from essaim.model.machines import Power
 from essaim.model.names import MachineName
+from patience import in_test_all
 
 
 @pytest.fixture
@@ -66,12 +68,90 @@ def test_lock_time_outs_5xx_and_a_dying_task_end_well(it):  # R-B2
     (left,) = [guest for guest in it.guests(ours=False).values() if guest.conf.get("lock")]
     with it.sim.cluster.clock.lock:
         it.sim.cluster.faults.unlock(left.vmid)
-    it.driver.machines.sweep()
+    it.driver.machines.leftovers.sweep()
     until_done(lambda: swept(it, left.vmid))
 
 
+@pytest.mark.parametrize("kind", ["lxc", pytest.param("qemu", marks=in_test_all)])
+def test_a_machine_that_was_given_another_address_is_told_so(tmp_path, kind):  # R-B4
+    with prox_lab(tmp_path) as it:
+        it.stack()
+        settings = {"template": "debian-gui", "kind": "lxc"}
+        if kind == "qemu":
+            settings = {"disk": "local:import/debian-12.qcow2"}
+        image, machine = replace(TEMPLATE, settings=settings), it.machine("lab", 1)
+        asked = []
+        for number, how in ((31, "static"), (32, "static"), (33, "dhcp")):
+            address = f"10.77.0.{number}"
+            its = replace(machine, labels={"address": how}, address=address)
+            it.driver.create(its, NETWORK, image, it.seed(its))
+            (seen,) = it.driver.observe("lab")
+            assert seen.address == address
+            (guest,) = it.guests().values()
+            asked.append(guest.conf["net0" if kind == "lxc" else "ipconfig0"])
+        assert "ip=10.77.0.31/24" in asked[0]
+        assert "ip=10.77.0.32/24" in asked[1]
+        assert asked[2] == asked[1]  # one that asks for its address need not be told
+
+
+class Hands:
+    """Somebody who types `pct unlock` on the nodes; what is typed over SSH is tried elsewhere."""
+
+    def __init__(self, sim) -> None:
+        self.sim, self.unlocked = sim, []
+
+    def apply(self, _guest, _wanted) -> dict:
+        return {}
+
+    def undo(self, _guest) -> None:
+        pass
+
+    def unlock(self, guest) -> None:
+        self.unlocked.append(guest.id)
+        with self.sim.cluster.clock.lock:
+            self.sim.cluster.faults.unlock(guest.id)
+
+    def close(self) -> None:
+        pass
+
+
+@in_test_all
+@pytest.mark.parametrize("lost", [False, True])
+def test_with_ssh_nobody_need_take_the_lock_off_what_is_left(tmp_path, lost):  # R-B2
+    with prox_lab(tmp_path, copies=2, nodes=2) as it:
+        it.stack()
+        hands = Hands(it.sim)
+        it.driver.machines._extras = it.driver.machines.leftovers._extras = hands
+        if not lost:
+            it.sim.fault("deaths", count=1, kinds="vzclone", after=0.1)
+        else:
+            machine = it.machine("lab", 1)
+            begin = super(type(it.driver), it.driver).create
+
+            def begun() -> None:
+                with contextlib.suppress(NotYetError):
+                    begin(machine, NETWORK, TEMPLATE, it.seed(machine))
+                if not it.guests(ours=False):
+                    raise NotYetError("not begun", after=0.01)
+
+            until_done(begun)
+            (half,) = it.guests(ours=False).values()
+            it.sim.fault("node", name=half.node, unlock=False)
+        make(it, it.driver, 1)
+        it.sim.heal()
+        until_done(lambda: settled(it))
+        assert lost or hands.unlocked
+        assert not any(guest.conf.get("lock") for guest in it.guests(ours=False).values())
+
+
+def settled(it) -> None:
+    it.driver.machines.leftovers.sweep()
+    if len(it.guests(ours=False)) != 1 or len(it.guests()) != 1:
+        raise NotYetError(f"there are {it.guests(ours=False)}", after=0.1)
+
+
 def swept(it, number: int) -> None:
-    it.driver.machines.sweep()
+    it.driver.machines.leftovers.sweep()
     if number in it.guests(ours=False) or it.uses():
         raise NotYetError(f"{number} is still there, or its slot taken", after=0.1)
 
@@ -133,6 +213,7 @@ def test_a_node_that_is_lost_gets_no_machines_and_its_own_are_waited_for(tmp_pat
         assert homes == {"pve1", "pve2", "pve3"}
         lost = next(name for name in names if it.guest(name).node == "pve2")
         it.sim.fault("node", name="pve2")
+        it.driver.cluster.listing(within=0)  # the one before serves for some seconds
         all_of_others = [make(it, it.driver, number) for number in (4, 5)]
         assert {it.guest(name).node for name in all_of_others} <= {"pve1", "pve3"}
         with pytest.raises(NotYetError, match="waits for node pve2"):
@@ -164,6 +245,43 @@ def test_a_clone_that_was_under_way_on_a_lost_node_is_made_elsewhere(tmp_path): 
         it.sim.heal()
         until_done(lambda: swept(it, half.vmid))
         assert len(it.guests(ours=False)) == 1
+
+
+def test_what_is_left_under_an_id_that_another_machine_got_is_removed(it):  # R-B2
+    it.stack()
+    first, second = it.machine("lab", 1), it.machine("lab", 2)
+    plain = super(type(it.driver), it.driver).create
+
+    def begun() -> None:
+        with contextlib.suppress(NotYetError):
+            plain(first, NETWORK, TEMPLATE, it.seed(first))
+        if not it.guests(ours=False):
+            raise NotYetError("not begun", after=0.01)
+
+    until_done(begun)
+    (left,) = it.guests(ours=False)
+    it.driver.close()  # its process has died
+    other = it.new_driver()
+    holdings = other.machines.holdings
+    # What the first had begun is set aside; a sweep comes before it has got another id.
+    holdings.set_aside(first.name, left)
+    other.machines.leftovers.sweep()
+    assert holdings.aside() == {left: first.name}
+    # And before the next one, another machine reserves that id.
+    held = holdings._reservations
+    held.release("pve", str(first.name))
+    held.reserve("pve", "vmid", str(second.name), [left])
+    for machine in (first, second):
+        other.create(machine, NETWORK, TEMPLATE, it.seed(machine))
+
+    def gone() -> None:
+        other.machines.leftovers.sweep()
+        if holdings.aside() or it.uses():
+            raise NotYetError(f"there are {it.guests(ours=False)}", after=0.05)
+
+    until_done(gone)
+    assert sorted(guest.name for guest in it.guests(ours=False).values()) == ["m1", "m2"]
+    assert it.guests(ours=False) == it.guests()
 
 
 def test_a_privilege_that_is_missing_is_named(it):  # R-B5

@@ -68,9 +68,9 @@ def _reached(moment: Callable[[], bool], process: subprocess.Popen) -> bool:
 class Weather:
     """Things that happen to a cluster meanwhile: strangers come, a node goes and comes back."""
 
-    def __init__(self, its: School, luck: random.Random, ids: range, node: str, after: int) -> None:
-        self._its, self._luck, self._ids = its, luck, list(ids)
-        self._node, self._after = node, after
+    def __init__(self, its: School, luck: random.Random, ids: range, after: int) -> None:
+        self._its, self._luck, self._ids, self._after = its, luck, list(ids), after
+        self._node = ""  # the one that goes
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._blow)
         self.lost = 0.0  #: seconds that the node was away
@@ -99,18 +99,23 @@ class Weather:
             self._back(since)
 
     def _strikes(self) -> bool:
-        """Lose the node once there is something to lose, while a machine is being cloned there."""
+        """Lose a node once there is something to lose, while a machine is being cloned there."""
         sim = self._its.cluster
         if sum(guest.running for guest in self._its.guests().values()) < self._after:
             return False
         with sim.clock.lock:
             sim.clock.settle()
-            busy = any(t.running and t.type == "vzclone" for t in sim.cluster.tasks_of(self._node))
+            busy = [node for node in sorted(sim.cluster.nodes) if self._clones(node)]
             if busy:
+                self._node = self._luck.choice(busy)
                 sim.cluster.faults.set("node", name=self._node)
         if busy:
             sim.fault("node", name=self._node)  # waits until it does not answer any more
-        return busy
+        return bool(busy)
+
+    def _clones(self, node: str) -> bool:
+        tasks = self._its.cluster.cluster.tasks_of(node)
+        return any(task.running and task.type == "vzclone" for task in tasks)
 
     def _back(self, since: float) -> None:
         self._its.cluster.fault("node", name=self._node, lost=False)

@@ -70,7 +70,8 @@ def _check_plane(its: School, plane: Plane, guests: dict, cards: dict) -> str:
     assert plane.held("leftover") == {}
     own = {str(IPv4Address(number)) for number in plane.held("address")}
     assert own == {address for _login, address in by_machine.values()}
-    assert plane.rows("SELECT holder FROM adaptive_use") == []
+    # What a killed command was about to begin is given back by the next that works, in a minute.
+    assert plane.rows("SELECT holder FROM adaptive_use WHERE task != ''") == []
     (tag,) = tags
     return tag
 

@@ -123,9 +123,15 @@ class School:
     hosts: str  #: Kea's database
     asked: Counter[str] = field(default_factory=Counter)  #: requests, by token
 
-    def plane(self, roster: str, students: int, addresses: str, ids: str) -> Plane:
-        """Somebody who sets up a control plane and a roster for this school."""
-        home = self.place / roster
+    def plane(
+        self, roster: str, students: int, addresses: str, ids: str, *, name: str = "", **env: str
+    ) -> Plane:
+        """Somebody who sets up a control plane and a roster for this school.
+
+        `name` is that of the control plane, else it is called as its roster.
+        """
+        name = name or roster
+        home = self.place / name
         lab = home / "lab"
         (lab / "site").mkdir(parents=True)
         logins = tuple(f"{roster}{number:03}" for number in range(1, students + 1))
@@ -146,25 +152,25 @@ class School:
         }
         (lab / "essaim.yaml").write_text("{}\n")
         (lab / f"{roster}.yaml").write_text(json.dumps(settings))
-        (lab / "site" / "pve.yaml").write_text(json.dumps(self._site(roster, home, ids)))
-        extra = {"ESSAIM_CACHE": str(CACHE), "ESSAIM_HOME": str(home / "state")}
-        token = f"essaim@pve!{roster}"
+        (lab / "site" / "pve.yaml").write_text(json.dumps(self._site(name, home, ids)))
+        extra = {"ESSAIM_CACHE": str(CACHE), "ESSAIM_HOME": str(home / "state"), **env}
+        token = f"essaim@pve!{name}"
         return Plane(roster, Person(home, lab, OURS, extra=extra), logins, token)
 
-    def _site(self, roster: str, home: Path, ids: str) -> dict:
-        def secret(name: str, value: str) -> dict[str, str]:
-            file = home / name
+    def _site(self, name: str, home: Path, ids: str) -> dict:
+        def secret(kind: str, value: str) -> dict[str, str]:
+            file = home / kind
             file.touch(mode=0o600)
             file.write_text(value)
             return {"file": str(file)}
 
         sim, gate, dns_ = self.cluster, self.desktops, self.names
         key = Token(str(uuid.uuid4()), privsep=False)
-        sim.cluster.access.users["essaim@pve"].tokens[roster] = key
+        sim.cluster.access.users["essaim@pve"].tokens[name] = key
         return {
             "driver": "proxmox",
             "url": sim.urls,
-            "token": f"essaim@pve!{roster}",
+            "token": f"essaim@pve!{name}",
             "secret": secret("token", key.value),
             "ca": str(sim.ca),
             "ids": ids,
@@ -375,7 +381,9 @@ def lab_proxmox(person: Person, *words: str) -> Iterator[Lab]:
     """`essaim lab proxmox …` in another terminal, until Ctrl-C."""
     process = person.begins("lab", "proxmox", *words, "--json")
     try:
-        yield Lab(json.loads(process.stdout.readline()))
+        # Before it says where it is, it may have an image to build, and notes to make on that.
+        told = next(line for line in process.stdout if line.startswith("{"))
+        yield Lab(json.loads(told))
     finally:
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=PATIENCE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -13,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from databases import find, free_port
+from endtoend.school_names import BACK, FORWARD, dig, schools_names
 from essaim.bootstrap import App
 from essaim.config.projects import compose_project
 from essaim.model.errors import InvalidError
@@ -21,12 +20,10 @@ from essaim.model.runs import RunState
 from essaim.model.school import Host
 from essaim.usecases import inventory, machines, projects, runs, stacks
 from patience import in_test_all
-from servers import daemons
-from servers.nameservers import SECRET, ZONE, look
+from servers.nameservers import SECRET, look
 from testcache import CACHE
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "project"
-FORWARD, BACK = "cri.local.isima.fr", "79.168.192.in-addr.arpa"
 HOST = "cloud.prod.pft.cri.local.isima.fr"
 ADDRESS = "192.168.79.170"
 
@@ -34,40 +31,8 @@ ADDRESS = "192.168.79.170"
 @pytest.fixture(scope="module")
 def bind():
     """A real BIND that has the school's zones, and one name that is somebody else's."""
-    program = find("named", "bind9")
-    with daemons.folder("bind") as place:
-        port, zones = free_port(), ""
-        for zone in (FORWARD, BACK):
-            text = ZONE + ("taken IN A 192.168.79.9\n" if zone == FORWARD else "")
-            (place / zone).write_text(text)
-            shutil.chown(place / zone, "bind")
-            allow = "allow-update { key essaim; }; allow-transfer { key essaim; };"
-            zones += f'zone "{zone}" {{ type primary; file "{place / zone}"; {allow} }};\n'
-        (place / "named.conf").write_text(f"""
-key essaim {{ algorithm hmac-sha256; secret "{SECRET}"; }};
-options {{
-  directory "{place}"; pid-file "{place}/pid"; session-keyfile none; recursion no;
-  listen-on port {port} {{ 127.0.0.1; }}; listen-on-v6 {{ none; }};
-  dnssec-validation no; notify no; allow-query {{ any; }};
-}};
-controls {{}};
-{zones}""")
-
-        def answers() -> bool:
-            with contextlib.suppress(Exception):
-                return bool(look(port, FORWARD, "SOA"))
-            return False
-
-        words = [program, "-f", "-c", place / "named.conf", "-n", "1", "-u", "bind"]
-        with daemons.running(words, place, answers):
-            yield {
-                "kind": "rfc2136",
-                "server": "127.0.0.1",
-                "port": port,
-                "zones": [FORWARD, BACK],
-                "key": "essaim",
-                "secret": {"env": "SCHOOL_DNS_KEY"},
-            }
+    with schools_names() as names:
+        yield names
 
 
 class Plane:
@@ -107,10 +72,7 @@ class Plane:
         file.write_text(text.replace(old, new))
 
     def dig(self, *words):
-        program = find("dig", "bind9-dnsutils")
-        asked = [program, "@127.0.0.1", "-p", str(self.port), "+short", "+tries=5", *words]
-        done = subprocess.run(asked, capture_output=True, text=True, check=True)
-        return done.stdout.strip()
+        return dig(self.port, *words)
 
     def close(self):
         if "profan-prod" in projects.names(self.app):
@@ -251,6 +213,7 @@ def test_plain_ansible_reaches_the_machines_through_our_inventory(plane, tmp_pat
     script.write_text(text)
     script.chmod(0o755)
     env = {**os.environ, **plane.environ, "ANSIBLE_HOME": str(tmp_path), "HOME": str(tmp_path)}
+    env["ANSIBLE_SSH_ARGS"] = "-C"  # no kept connection: its socket would lie too deep for a name
     folder = Path(sys.executable).parent
     one = subprocess.run([script, "--host", HOST], env=env, capture_output=True, check=True)
     assert json.loads(one.stdout)["ansible_host"] == ADDRESS

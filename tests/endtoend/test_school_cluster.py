@@ -5,10 +5,12 @@ The cluster and the desktops are simulators; names are in a real BIND, addresses
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
 import shutil
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -18,11 +20,15 @@ from endtoend.people import OURS, ROOT, Person
 from endtoend.school_chaos import Weather, spent, tell, typed_until_done
 from endtoend.school_check import check
 from endtoend.school_rig import PATIENCE, forget_all, kea, kea_tables, lab_proxmox, school, tasks
-from patience import EVERYTHING, in_test_all
+from patience import in_test_all
 from servers.daemons import wait
+from servers.nameservers import FORWARD
 from testcache import CACHE
 
 SEED = int(os.environ.get("ESSAIM_TEST_SEED", "20261116"))
+#: Of each roster: a dozen is enough to try many seeds.
+STUDENTS = int(os.environ.get("ESSAIM_TEST_STUDENTS", "100"))
+RANGE = "10.77.0.2-10.77.0.240"
 
 
 @pytest.fixture(scope="module")
@@ -40,17 +46,17 @@ def hosts(tables) -> str:
 @in_test_all
 @pytest.mark.timeout(1800)
 def test_two_control_planes_share_a_cluster_under_faults(hosts, tmp_path):
-    """R-B2: killed, refused, snatched from, without a node: nothing doubled, nothing lost."""
-    many, kills = (100, 8) if EVERYTHING else (12, 3)
+    """R-B2: killed, refused, snatched from, without a node: nothing doubled, nothing lost.
+
+    Both take ids and addresses from the same ranges, beginning with the same ones.
+    """
+    many, kills = STUDENTS, max(3, STUDENTS * 8 // 100)
     span = 7 * many // kills  # a machine takes a few more requests than that
     ids = range(50000, 50000 + many * 6)
     tell(f"seed {SEED}")
     with school(tmp_path, hosts, seed=SEED, speed=20.0) as its:
         within = f"{ids[0]}-{ids[-1]}"
-        planes = [
-            its.plane("ann", many, "10.77.0.2-10.77.0.110", within),
-            its.plane("ben", many, "10.77.0.111-10.77.0.230", within),
-        ]
+        planes = [its.plane(name, many, RANGE, within) for name in ("ann", "ben")]
         sim, told = its.cluster, []
         sim.fault("errors", share=0.05, after=0.5)
         sim.fault("locks", share=0.05)
@@ -64,7 +70,7 @@ def test_two_control_planes_share_a_cluster_under_faults(hosts, tmp_path):
                 ]
                 told.extend(each.result() for each in done)
 
-        with Weather(its, random.Random(SEED), ids, "pve2", many // 4) as weather:
+        with Weather(its, random.Random(SEED), ids, many // 4) as weather:
             wall, cpu = spent(both)
         calls, seen = its.asked.total(), dict(sim.cluster.faults.seen)
         sim.heal()
@@ -75,11 +81,69 @@ def test_two_control_planes_share_a_cluster_under_faults(hosts, tmp_path):
         assert [each.kills for each in told] == [kills, kills]
         assert weather.lost
         for plane in planes:
-            # What ran on the lost node is off since: its power is nobody's wish but theirs.
-            plane.types("students", "start", plane.name)
+            plane.applies()  # what ran on the lost node is off since, and wanted on
         check(its, *planes)
         for plane in planes:
             assert f"{plane.name}: nothing to change" in plane.applies()
+
+
+@in_test_all
+@pytest.mark.timeout(900)
+def test_a_roster_of_the_same_name_takes_nothing_of_another_control_planes(hosts, tmp_path):
+    """R-B4: what another plane has made stays its own, and whoever wants the name is told so."""
+    with school(tmp_path, hosts, speed=100.0) as its:
+        first, second = (its.plane("eve", 2, RANGE, "50000-50099", name=n) for n in ("one", "two"))
+        first.applies()
+        before = (its.guests().keys(), its.named(), its.admitted(), its.published())
+        said = second.applies(code=1)
+        for login in second.students:
+            (row,) = [line for line in said.splitlines() if line.startswith(login)]
+            assert re.search(rf"failed .* vm-{login}\.{FORWARD} is 10\.77\.0\.\d already", row)
+        check(its, first)
+        # Nor where names do not stand in the way: each desktop says whose it is.
+        site = second.person.checkout / "site" / "pve.yaml"
+        site.write_text(json.dumps({**json.loads(site.read_text()), "dns": None}))
+        said = second.applies(code=1)
+        theirs = "a connection vm-eve001 in eve that was made by another control plane"
+        assert f"Guacamole has {theirs}" in said
+        check(its, first)
+        second.types("students", "remove", "eve", "--yes")
+        check(its, first)
+        assert (its.guests().keys(), its.named(), its.admitted(), its.published()) == before
+
+
+@in_test_all
+@pytest.mark.timeout(900)
+def test_a_worker_that_is_killed_leaves_its_roster_to_another(hosts, brokers, tmp_path):
+    """R-B2: nothing doubled, nothing lost, whoever carries it."""
+    many, kills, luck = 24, 3, random.Random(SEED)
+    broker = brokers("redis")
+    broker.forget()
+    with school(tmp_path, hosts, seed=SEED, speed=20.0) as its:
+        plane = its.plane("gus", many, RANGE, "50000-50199", ESSAIM_BROKER=broker.url)
+        asking = plane.person.begins("students", "apply", "gus.csv")
+        workers = []
+        try:
+            for kill in range(kills + 1):
+                until = its.asked[plane.token] + luck.randrange(3, 6 * many // kills)
+                with (tmp_path / f"worker-{kill}").open("wb") as said:
+                    command, env = plane.person.command("worker"), plane.person.env
+                    where = plane.person.checkout
+                    workers.append(subprocess.Popen(command, cwd=where, env=env, stderr=said))
+                if kill < kills:
+                    wait("requests", lambda: its.asked[plane.token] >= until, asking)  # noqa: B023 - asked at once
+                    workers[-1].kill()
+                    workers[-1].wait()
+            said, _ = asking.communicate(timeout=PATIENCE)
+            assert asking.returncode == 0, said
+            check(its, plane)
+            assert tasks(its, "vzclone") >= many
+            assert "gus: nothing to change" in plane.applies()
+        finally:
+            for process in (asking, *workers):
+                process.kill()
+                process.wait()
+            asking.stdout.close()
 
 
 @pytest.mark.timeout(600)
@@ -107,11 +171,14 @@ def test_a_row_that_must_fail_is_wholly_undone(hosts, tmp_path):
         free_desktop()
         free_name()
         before = set(its.guests())
-        whole.types("students", "retry", "cat")
+        said = whole.types("students", "retry", "cat")
+        assert "2 ready" in said
+        assert "cat001" not in said  # who did not fail is not told of
         check(its, whole)
         assert before < set(its.guests())
         assert tasks(its, "vzclone") == 4 + 1 + 2
-        assert "cat: nothing to change" in whole.applies()
+        assert whole.types("students", "retry", "cat").splitlines() == ["cat: nothing to try again"]
+        assert whole.applies().splitlines()[1:] == ["cat: nothing to change", "4 ready"]
 
 
 @pytest.mark.timeout(600)

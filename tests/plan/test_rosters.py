@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -101,6 +103,18 @@ def test_who_is_gone_is_retired_and_destroyed_after_the_grace():
 def test_who_comes_back_gets_the_same_machine_and_it_is_never_undone():
     decided = plan(["bob"], [student("bob", Standing.RETIRED)], there("bob"))
     assert verbs(decided) == {"bob": "~ mend"}
+
+
+def test_a_machine_that_is_off_is_started_unless_somebody_stopped_it_or_its_node_is_away():
+    def off(**detail: str) -> Seen:
+        its = there("bob").machines["promo/bob"]
+        return Seen(machines={"promo/bob": replace(its, power=Power.OFF, detail=detail)})
+
+    assert verbs(plan(["bob"], [student("bob")], off())) == {"bob": "~ wake"}
+    stopped = plan(["bob"], [replace(student("bob"), halted=7)], off())
+    away = plan(["bob"], [student("bob")], off(note="node pve2 does not answer"))
+    for left in (stopped, away):
+        assert (left.changes, left.kept) == ((), 1)
 
 
 def test_a_machine_that_vanished_is_made_again():

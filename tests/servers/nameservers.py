@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import dns.message
@@ -27,10 +28,12 @@ ZONE = """$TTL 300
 TAKEN = """www IN A 10.77.0.200
 mail IN MX 10 www
 """
+USUAL = {zone: TAKEN if zone == FORWARD else "" for zone in ZONES}
+LOCKED = "locked.example.org"
 
 
-def answers(port: int) -> bool:
-    question = dns.message.make_query(FORWARD, "SOA")
+def answers(port: int, zone: str = FORWARD) -> bool:
+    question = dns.message.make_query(zone, "SOA")
     with contextlib.suppress(OSError, dns.exception.DNSException):
         return dns.query.udp(question, "127.0.0.1", timeout=1, port=port).rcode() == 0
     return False
@@ -47,25 +50,26 @@ def settings(port: int) -> Settings:
 
 
 @contextlib.contextmanager
-def bind() -> Iterator[Settings]:
+def bind(zones: Mapping[str, str] = USUAL) -> Iterator[Settings]:
+    """A real BIND with these zones and what they begin with, and one nobody may change."""
     program = find("named", "bind9")
     user = "bind" if os.geteuid() == 0 else "root"
     with daemons.folder(user) as place:
         port = free_port()
-        write_bind(place, port)
-        ready = lambda: answers(port)  # noqa: E731 - a question, not a function
+        write_bind(place, port, zones)
+        ready = lambda: answers(port, min(zones))  # noqa: E731 - a question, not a function
         words = [program, "-f", "-c", place / "named.conf", "-n", "1"]
         with daemons.running([*words, *(["-u", user] if user == "bind" else [])], place, ready):
-            yield settings(port)
+            yield replace(settings(port), zones=tuple(zones))
 
 
-def write_bind(place: Path, port: int) -> None:
-    zones = ""
-    for zone in (*ZONES, "locked.example.org"):
-        (place / zone).write_text(ZONE + (TAKEN if zone == FORWARD else ""))
+def write_bind(place: Path, port: int, zones: Mapping[str, str]) -> None:
+    told = ""
+    for zone, lines in {**zones, LOCKED: ""}.items():
+        (place / zone).write_text(ZONE + lines)
         os.chmod(place / zone, 0o666)
-        allowed = "none;" if zone.startswith("locked") else "key essaim;"
-        zones += (
+        allowed = "none;" if zone == LOCKED else "key essaim;"
+        told += (
             f'zone "{zone}" {{ type primary; file "{place / zone}";'
             f" allow-update {{ {allowed} }}; allow-transfer {{ {allowed} }}; }};\n"
         )
@@ -77,7 +81,7 @@ options {{
   dnssec-validation no; notify no; allow-query {{ any; }};
 }};
 controls {{}};
-{zones}""")
+{told}""")
 
 
 @contextlib.contextmanager

@@ -33,12 +33,12 @@ class Network:
     def at_server(self, command: Sequence[object]) -> list[str]:
         return _inside(self.server, command)
 
+    def at_client(self, command: Sequence[object]) -> list[str]:
+        return _inside(self.client, command)
+
     def ask(self, card: str, tries: int = 2) -> str:
         """What a DHCP client with that card is given: address and name; empty for nothing."""
-        at_client = lambda *words: subprocess.run(  # noqa: E731 - a short hand
-            _inside(self.client, words), check=True
-        )
-        at_client("ip", "link", "set", "card", "address", card)
+        subprocess.run(self.at_client(["ip", "link", "set", "card", "address", card]), check=True)
         script = self.place / "script"
         script.write_text(_SCRIPT)
         script.chmod(0o755)
@@ -46,7 +46,7 @@ class Network:
         bound.unlink(missing_ok=True)
         words = ["busybox", "udhcpc", "-i", "card", "-f", "-q", "-n", "-s", script]
         subprocess.run(
-            _inside(self.client, [*words, "-t", tries, "-T", "1", "-O", "hostname"]),
+            self.at_client([*words, "-t", tries, "-T", "1", "-O", "hostname"]),
             check=False,
             capture_output=True,
             timeout=daemons.PATIENCE,
@@ -117,7 +117,7 @@ def network() -> Iterator[Network]:
             ("ip", "link", "set", "served", "up"),
         ):
             subprocess.run(made.at_server(words), check=True)
-        subprocess.run(_inside(client, ("ip", "link", "set", "card", "up")), check=True)
+        subprocess.run(made.at_client(("ip", "link", "set", "card", "up")), check=True)
         show = made.at_server(("ip", "-o", "link", "show", "served"))
         # A DHCP server takes no interest in an interface without a cable.
         daemons.wait("a cable", lambda: b"state UP" in subprocess.check_output(show))

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from essaim.model.errors import RejectedError, TakenError, TransientError
+from essaim.model.errors import ClashError, RejectedError, TakenError, TransientError
 from essaim.model.school import Host
 from essaim.servers.dns import Rfc2136
 from patience import in_test_all
@@ -135,7 +135,7 @@ def test_a_name_of_somebody_else_is_refused(server, names, host, taken, said):
 def test_an_address_that_leads_to_another_name_undoes_the_name(server, names, host):
     names.name(host)
     other = replace(host, name=f"other-{host.name}", aliases=())
-    with pytest.raises(TakenError, match=f"{back(host)} is {host.name} already"):
+    with pytest.raises(ClashError, match=f"{back(host)} is {host.name} already"):
         names.name(other)
     assert look(server.port, other.name, "A") == set()
     assert look(server.port, back(host), "PTR") == {f"{host.name}."}

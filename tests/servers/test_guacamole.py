@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import subprocess
@@ -16,8 +17,9 @@ from databases import free_port
 from essaim.model.errors import RejectedError, SetupError, TakenError, TransientError
 from essaim.model.school import Desktop
 from essaim.servers.guacamole import Guacamole, Settings
-from essaim.servers.guacamole_rest import Rest
+from essaim.servers.guacamole_rest import RefusedError, Rest
 from essaim_lab.simulators.guacamole import Simulator
+from essaim_lab.simulators.guacamole_rules import User
 
 DESKTOP = Desktop(
     name="vm-alice",
@@ -65,6 +67,21 @@ def sees(simulator: Simulator, person: str) -> set[str]:
     rest.close()
     inner = [c for group in tree["childConnectionGroups"] for c in group["childConnections"]]
     return {connection["name"] for connection in [*tree["childConnections"], *inner]}
+
+
+def test_what_another_control_plane_has_made_is_neither_taken_nor_removed(simulator, settings):
+    one, two = (Guacamole(replace(settings, plane=plane)) for plane in ("a1b2", "c3d4"))
+    one.publish(DESKTOP)
+    before = json.dumps(simulator.state.connections)
+    with pytest.raises(TakenError, match=r"vm-alice in promo .*made by another control plane"):
+        two.publish(replace(DESKTOP, address="10.77.0.9", people=("eve",)))
+    two.withdraw("vm-alice", "promo")
+    assert two.published() == []
+    assert json.dumps(simulator.state.connections) == before
+    assert one.published() == [DESKTOP]
+    one.withdraw("vm-alice", "promo")
+    assert simulator.state.connections == {}
+    one.close(), two.close()
 
 
 def test_a_published_desktop_is_there_for_its_people_and_nobody_else(simulator, desktops):
@@ -349,3 +366,35 @@ def test_the_simulator_is_a_program_too(settings):
             assert process.wait(60) == 0
         finally:
             process.kill()
+
+
+def test_who_logged_in_is_told_in_one_question(simulator, desktops):
+    assert [each.person for each in desktops.logins()] == [simulator.user]
+    before = sum(simulator.calls.values())
+    simulator.log_in("Alice")
+    simulator.state.logins[-1]["startDate"] -= 60_000
+    simulator.log_in("bob")
+    told = {each.person: each for each in desktops.logins()}
+    assert sum(simulator.calls.values()) == before + 1
+    assert told["bob"].ago < 30 < told["alice"].ago < 90
+    assert told["alice"].number + 1 == told["bob"].number
+    # Of more than a thousand the newest are told.
+    for _ in range(1000):
+        simulator.log_in("carol")
+    assert {each.person for each in desktops.logins()} == {"carol"}
+
+
+def test_the_simulator_tells_log_ins_as_guacamole_does(simulator, settings):
+    simulator.state.users["zoe"] = User(password="theirs")
+    rest = Rest(url=settings.url, user="zoe", secret="theirs", source="", ca=settings.ca, within=5)
+    with contextlib.closing(rest):
+        simulator.log_in("alice")
+        simulator.state.logins[-1]["startDate"] -= 1000
+        # Without the right to audit there is only one's own.
+        (own,) = rest.call("GET", ["history", "users"])
+        assert (own["username"], own["endDate"], own["active"]) == ("zoe", None, False)
+        simulator.state.users["zoe"].system.add("AUDIT")
+        listed, _now = rest.newest(["history", "users"])
+        assert [entry["username"] for entry in listed] == ["zoe", "alice"]
+        with pytest.raises(RefusedError, match='Invalid sort property: "username"'):
+            rest._asked("GET", ["history", "users"], query={"order": "-username"})

@@ -16,11 +16,12 @@ import pytest
 import sqlalchemy as sa
 
 from databases import find, free_port
-from essaim.model.errors import RejectedError, TakenError, TransientError
+from essaim.model.errors import ClashError, RejectedError, TakenError, TransientError
 from essaim.model.school import Host
 from essaim.servers.kea import Kea, Settings
 from servers import daemons
 from servers.network import CIDR, Asked, network
+from servers.rivals import winner_of_eight
 
 _SCRIPTS = Path("/usr/share/kea/scripts")
 _numbers = itertools.count(10)
@@ -137,24 +138,13 @@ def test_eight_who_admit_the_same_host_at_once_agree(kea, host):
 
 
 def test_of_eight_cards_that_want_an_address_at_once_one_gets_it(kea, host):
-    rivals = [replace(host, mac=f"bc:24:11:00:01:{i:02x}") for i in range(8)]
-
-    def one(rival: Host) -> bool:
-        try:
-            kea.admit(rival)
-        except TakenError:
-            return False
-        return True
-
-    with ThreadPoolExecutor(8) as pool:
-        won = list(pool.map(one, rivals))
-    assert won.count(True) == 1
-    assert [h for h in kea.admitted() if h.address == host.address] == [rivals[won.index(True)]]
+    winner = winner_of_eight(kea, host)
+    assert [h for h in kea.admitted() if h.address == host.address] == [winner]
 
 
 def test_an_address_of_another_card_is_refused(kea, host):
     kea.admit(host)
-    with pytest.raises(TakenError, match=f"{host.address} is reserved for {host.mac}") as caught:
+    with pytest.raises(ClashError, match=f"{host.address} is reserved for {host.mac}") as caught:
         kea.admit(replace(host, mac="bc:24:11:ff:ff:01", name="other.school.example.org"))
     assert caught.value.hint
     with pytest.raises(TakenError, match=f"{host.mac} is reserved {host.address}"):

@@ -16,6 +16,7 @@ from essaim.model.school import Host
 from essaim.servers.kea import Kea, Settings
 from patience import in_test_all
 from servers.network import CIDR
+from servers.rivals import winner_of_eight
 
 pytestmark = in_test_all
 
@@ -52,19 +53,7 @@ def test_a_host_is_admitted_and_dismissed_as_often_as_one_likes(kea):
 
 
 def test_of_eight_cards_that_want_an_address_at_once_one_gets_it(kea):
-    rivals = [replace(HOST, mac=f"bc:24:11:00:01:{i:02x}") for i in range(8)]
-
-    def one(rival: Host) -> bool:
-        try:
-            kea.admit(rival)
-        except TakenError:
-            return False
-        return True
-
-    with ThreadPoolExecutor(8) as pool:
-        won = list(pool.map(one, rivals))
-    assert won.count(True) == 1
-    winner = rivals[won.index(True)]
+    winner = winner_of_eight(kea, HOST)
     assert kea.admitted() == [winner]
     kea.dismiss(winner)
 

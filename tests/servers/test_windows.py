@@ -19,7 +19,7 @@ from dataclasses import replace
 import pytest
 
 from databases import free_port
-from essaim.model.errors import RejectedError, SetupError, TakenError, TransientError
+from essaim.model.errors import ClashError, RejectedError, SetupError, TakenError, TransientError
 from essaim.model.school import Host
 from essaim.servers import windows_scripts
 from essaim.servers.windows import WindowsDhcp, WindowsDns
@@ -138,8 +138,10 @@ def test_an_address_of_another_card_is_refused(dhcp):
         replace(HOST, address="10.77.0.6"),
         replace(HOST, name=f"other.{ZONE}"),
     ):
-        with pytest.raises(TakenError, match=r"10.77.0.5 is reserved for bc:24:11:00:00:05"):
+        said = r"10.77.0.5 is reserved for bc:24:11:00:00:05"
+        with pytest.raises(TakenError, match=said) as caught:
             dhcp.admit(other)
+        assert isinstance(caught.value, ClashError) == (other.mac != HOST.mac)
     with pytest.raises(RejectedError, match=r"no scope with 192.168.1.1"):
         dhcp.admit(replace(HOST, address="192.168.1.1"))
     with pytest.raises(RejectedError, match="IPv4"):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import sqlalchemy as sa
 
 from essaim.model.errors import RejectedError
-from essaim.store.reservations import Reservations
+from essaim.store import reservations
+from essaim.store.reservations import Reservations, reservation
 from usecases.plane import together
 
 
@@ -46,3 +48,33 @@ def test_when_all_are_taken_it_says_so(database):  # R-A3
     with pytest.raises(RejectedError):
         its.reserve("rhodey", "port", "lab/m1", [7], anew=True)
     assert its.held("rhodey", "port") == {7: "lab/m1"}
+
+
+def test_the_first_free_one_is_found_behind_many_that_are_taken(sqlite):  # R-A3
+    its = Reservations(sqlite)
+    rows = [
+        {"site": "rhodey", "kind": "port", "number": number, "holder": f"lab/m{number}"}
+        for number in range(500)
+    ]
+    sqlite.write(lambda c: c.execute(sa.insert(reservation), rows))
+    assert its.number("rhodey", "port", "lab/m7") == 7
+    assert its.number("rhodey", "port", "lab/other") is None
+    assert its.reserve("rhodey", "port", "lab/other", range(600)) == 500
+    with pytest.raises(RejectedError, match="all 500 numbers"):
+        its.reserve("rhodey", "port", "lab/another", range(500))
+
+
+def test_another_number_is_another_one_even_when_somebody_was_quicker(sqlite, monkeypatch):  # R-A3
+    its, quick = Reservations(sqlite), Reservations(sqlite)
+    its.reserve("rhodey", "port", "lab/m1", [7])
+    found = reservations._first_free
+
+    def late(*given):
+        monkeypatch.undo()
+        number = found(*given)
+        quick.reserve("rhodey", "port", "lab/m2", [number])
+        return number
+
+    monkeypatch.setattr(reservations, "_first_free", late)
+    assert its.reserve("rhodey", "port", "lab/m1", [7, 8, 9], anew=True) == 9
+    assert its.held("rhodey", "port") == {8: "lab/m2", 9: "lab/m1"}

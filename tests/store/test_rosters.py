@@ -47,6 +47,27 @@ def test_who_has_an_address_keeps_it_until_it_is_given_up(database):
     assert list(rosters.students("promo")) == ["alice"]
 
 
+def test_an_address_is_exchanged_for_one_that_nobody_has(database):
+    rosters = Rosters(database)
+    logins = [f"s{each}" for each in range(6)]
+    rosters.enrol("pve", coming("promo", *logins), range(100, 106))
+    with ThreadPoolExecutor(6) as threads:
+        them = [f"promo/{login}" for login in logins]
+        given = list(threads.map(lambda its: rosters.move("pve", its, range(100, 112)), them))
+    found = [student.address for student in rosters.students("promo").values()]
+    assert found == given
+    assert len(set(given)) == 6
+    with pytest.raises(RejectedError, match="all 1 addresses"):
+        rosters.move("pve", "promo/s0", [int(given[1].rpartition(".")[2])])
+    assert rosters.students("promo")["s0"].address == given[0]
+    rosters.halt("promo/s0", on=False)
+    assert rosters.students("promo")["s0"].halted > 0
+    rosters.stand("promo/s0", Standing.READY)
+    assert rosters.students("promo")["s0"].halted > 0
+    rosters.stand("promo/s0", Standing.READY, on=True)
+    assert rosters.students("promo")["s0"].halted == 0
+
+
 def test_how_it_stands_and_since_when(database):
     rosters = Rosters(database)
     rosters.enrol("pve", coming("promo", "alice"), [1])

@@ -11,12 +11,13 @@ import sqlalchemy as sa
 
 from essaim.config.rosters import addresses, roster_to_json
 from essaim.controllers.schooling import Schooling
-from essaim.model.errors import HeldError, InvalidError, RejectedError, UnknownError
+from essaim.model.errors import ClashError, HeldError, InvalidError, RejectedError, UnknownError
 from essaim.model.machines import Power
+from essaim.model.names import MachineName
 from essaim.plan.rosters import Standing, Student
 from essaim.store.classes import Lesson
 from essaim.store.schema import student
-from essaim.usecases import classes, students
+from essaim.usecases import classes, seats, students
 from essaim.usecases import rosters as use
 from filed import wait_for
 from schoolplane import people, plane, roster
@@ -173,6 +174,152 @@ def test_addresses_that_others_have_are_not_given_out(school):
     assert school.site.seen()["addresses"]["10.60.0.10"] == "aa:bb:cc:dd:ee:ff"
 
 
+def test_an_address_that_somebody_else_was_quicker_with_is_exchanged(school):
+    planned = use.plan(school, roster(), people("alice", "bob"))
+    with school.site.addresses.changed() as addresses_:
+        addresses_["10.60.0.10"] = "02:ff:00:00:00:01"
+    assert school.courier.wait(use.apply(school, planned), timeout=120)
+    assert school.states() == {"alice": "ready", "bob": "ready"}
+    alice, bob = school.rosters.students("promo").values()
+    seen = school.site.seen()
+    assert seen["addresses"].pop("10.60.0.10") == "02:ff:00:00:00:01"
+    assert (bob.address, alice.address in ("10.60.0.10", "10.60.0.11")) == ("10.60.0.11", False)
+    assert set(seen["addresses"]) == {alice.address, bob.address}
+    assert seen["names"]["vm-alice.school.example.org"] == alice.address
+    assert seen["machines"]["promo/alice"]["address"] == alice.address
+    # What commands know it by, too.
+    assert {each["address"] for each in stack_machines(school)} == {alice.address, bob.address}
+    assert school.apply(roster(), people("alice", "bob")).decided.changes == ()
+
+
+def test_an_address_that_leads_to_somebody_else_is_exchanged_and_dhcp_forgets_it(
+    school, monkeypatch
+):
+    name = school.site.names.name
+
+    def refuse(host) -> None:
+        if host.address == "10.60.0.10":
+            raise ClashError("10.0.60.10.in-addr.arpa is www.example.org already")
+        name(host)
+
+    monkeypatch.setattr(school.site.names, "name", refuse)
+    school.apply(roster(), people("alice"))
+    (alice,) = school.rosters.students("promo").values()
+    assert (alice.standing, alice.address != "10.60.0.10") == (Standing.READY, True)
+    assert list(school.site.seen()["addresses"]) == [alice.address]
+    assert school.site.seen()["names"] == {"vm-alice.school.example.org": alice.address}
+
+
+def test_a_machine_that_lost_its_address_to_somebody_else_gets_another_one(school):
+    school.apply(roster(), people("alice"))
+    with school.site.addresses.changed() as addresses_:
+        addresses_["10.60.0.10"] = "02:ff:00:00:00:01"
+    with school.site.desktops.changed() as desktops:
+        desktops.clear()
+    school.apply(roster(), people("alice"))
+    (alice,) = school.rosters.students("promo").values()
+    assert (alice.standing, alice.address != "10.60.0.10") == (Standing.READY, True)
+    seen = school.site.seen()
+    assert seen["names"] == {"vm-alice.school.example.org": alice.address}
+    assert seen["addresses"].keys() == {"10.60.0.10", alice.address}
+    assert seen["machines"]["promo/alice"]["address"] == alice.address
+
+
+def test_commands_know_the_address_of_a_machine_that_its_student_made_anew(school):
+    school.apply(roster(), people("alice", "bob"))
+
+    def does(verb: str) -> None:
+        alice = school.rosters.one("promo", "alice")
+        seats.begin(school, seats.Seat(roster(), alice, own=True), verb)
+        school.settle("alice")
+
+    does("delete")
+    with school.site.addresses.changed() as addresses_:
+        addresses_["10.60.0.10"] = "02:ff:00:00:00:01"
+    does("create")
+    kept = {each["name"]["machine"]: each["address"] for each in stack_machines(school)}
+    assert kept == {"alice": "10.60.0.12", "bob": "10.60.0.11"}
+
+
+def stack_machines(school) -> list[dict]:
+    return school.stacks.get_stack("promo")["stack"]["machines"]
+
+
+def test_when_every_address_was_given_away_meanwhile_that_is_told(school):
+    planned = use.plan(school, roster(last="10.60.0.11"), people("alice"))
+    with school.site.addresses.changed() as addresses_:
+        addresses_ |= {f"10.60.0.{n}": "02:ff:00:00:00:01" for n in (10, 11)}
+        there_ = dict(addresses_)
+    assert school.courier.wait(use.apply(school, planned), timeout=120)
+    (alice,) = school.rosters.students("promo").values()
+    assert (alice.standing, alice.address) == (Standing.FAILED, "")
+    assert "addresses of the roster's network are taken" in alice.error
+    seen = school.site.seen()
+    assert (seen["machines"], seen["names"], seen["addresses"]) == ({}, {}, there_)
+
+
+def test_what_went_off_by_itself_is_started_and_what_somebody_stopped_is_not(school):
+    them = people("alice", "bob")
+    school.apply(roster(), them)
+    for name in ("alice", "bob"):
+        school.site.driver.stop(MachineName("promo", name))  # their node was lost
+    planned = school.apply(roster(), them)
+    assert {(c.verb, c.reason) for c in planned.decided.changes} == {("wake", "wanted on, is off")}
+    assert powers(school) == {"alice": "on", "bob": "on"}
+    assert school.courier.wait(classes.power(school, "promo", "stop", ["bob"]), timeout=120)
+    assert school.apply(roster(), them).decided.changes == ()
+    # Not even when something else is to be mended.
+    with school.site.names.changed() as names:
+        names.clear()
+    planned = school.apply(roster(), them)
+    assert [change.verb for change in planned.decided.changes] == ["mend", "mend"]
+    assert powers(school) == {"alice": "on", "bob": "off"}
+    assert school.apply(roster(), them).decided.changes == ()
+    assert school.courier.wait(classes.power(school, "promo", "start", ["bob"]), timeout=120)
+    school.site.driver.stop(MachineName("promo", "bob"))
+    assert [c.key for c in school.apply(roster(), them).decided.changes] == ["bob"]
+    assert powers(school) == {"alice": "on", "bob": "on"}
+
+
+def powers(school) -> dict[str, str]:
+    machines = school.site.seen()["machines"].items()
+    return {name.partition("/")[2]: its["power"] for name, its in machines}
+
+
+def test_a_start_that_was_refused_is_tried_again_by_retry(school):
+    school.apply(roster(), people("alice"))
+    school.site.driver.stop(MachineName("promo", "alice"))
+    refuses = school.site.driver.file.with_suffix(".refuses")
+    refuses.write_text("start")
+    school.apply(roster(), people("alice"))
+    (row,) = students.table(school, "promo")
+    assert (row.state, row.power) == ("ready", "off")
+    assert row.todo == "essaim students retry promo alice"
+    assert "refuses start promo/alice" in row.failed
+    refuses.unlink()
+    planned = use.retry(school, "promo")
+    assert [change.verb for change in planned.decided.changes] == ["wake"]
+    assert school.courier.wait(use.apply(school, planned), timeout=120)
+    assert powers(school) == {"alice": "on"}
+    assert students.table(school, "promo")[0].todo == ""
+
+
+def test_a_template_that_is_not_there_is_told_once_and_before(school, monkeypatch):
+    asked = []
+
+    def check_image(image) -> None:
+        asked.append(image.name)
+        raise RejectedError("there is no template")
+
+    school.apply(roster(), people("alice"))
+    monkeypatch.setattr(school.site.driver, "check_image", check_image, raising=False)
+    with pytest.raises(RejectedError, match="there is no template"):
+        school.apply(roster(), people("alice", "bob", "carol"))
+    assert len(asked) == 1
+    assert list(school.rosters.students("promo")) == ["alice"]
+    school.apply(roster(), people("alice"))  # nobody needs it
+
+
 def test_a_network_that_is_too_small_changes_nothing(school):
     small = roster(first="10.60.0.10", last="10.60.0.11")
     with pytest.raises(RejectedError, match="addresses of the roster's network are taken"):
@@ -324,7 +471,7 @@ def test_teachers_are_accounts_that_exist(school):
 def test_waits_are_told_without_the_seconds_they_take(school, monkeypatch):
     notes = {"clones gui (3 s so far)": 2, "clones gui (9 s so far)": 1, "waits for slot x": 5}
     found = SimpleNamespace(states={}, notes=notes)
-    monkeypatch.setattr(school.rosters, "progress", lambda _run: found)
+    monkeypatch.setattr(school.rosters.works, "progress", lambda _run: found)
     assert students.progress(school, "x").waits == [("waits for slot x", 5), ("clones gui", 3)]
 
 

@@ -29,6 +29,7 @@ from essaim.remote.keyring import Keyring
 from essaim.store.database import open_database
 from essaim.store.logs import CommandLogs
 from essaim.store.migrate import migrate
+from essaim.store.rosters import Rosters
 from essaim.store.stacks import Stacks
 from essaim.workflows.playing import play
 from essaim.workflows.schooling import School
@@ -81,7 +82,7 @@ class World:
             stacks=self.stacks,
             logs=CommandLogs(self.database),
             school=School(
-                rosters=None,
+                rosters=Rosters(self.database),
                 journal=None,
                 names=lambda _site: self.site.names,
                 addresses=lambda _site: None,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import filed
 from essaim.config.rosters import Roster, addresses, roster_to_json
@@ -22,6 +23,7 @@ from essaim.store.journal import SqlJournal
 from essaim.store.rosters import Rosters
 from essaim.store.stacks import Stacks
 from essaim.usecases import rosters as use
+from essaim.usecases.stacks import store
 from essaim.workflows.schooling import School
 from essaim.workflows.table import WORKFLOWS
 from essaim.workflows.tools import Tools
@@ -121,8 +123,9 @@ class World:
             )
             for login in logins
         ]
-        plan_id = use.store_plan(self, use.stack_of(self.roster, everybody), changes, self.roster)
-        (self.place / "plan").write_text(plan_id)
+        stack = use.stack_of(self.roster, everybody)
+        stored = store(self, stack, self.roster.lab, changes)
+        (self.place / "plan").write_text(stored.id)
 
     def machine(self, login: str) -> str:
         return f"{self.roster.name}/{login}"
@@ -177,6 +180,26 @@ def enrol_case(place: Path) -> Case:
     return World(place).once(prepare).case("enrol", undone)
 
 
+def outrun_case(place: Path) -> Case:
+    """Others have all addresses but one by the time the planned one is to be used."""
+    stranger = "02:ff:00:00:00:01"
+    theirs = {f"10.7.0.{number}": stranger for number in range(10, 251) if number != 11}
+
+    def prepare(world: World) -> None:
+        world.enrol("alice")
+        world.plan("enrol", "alice")
+        with world.site.addresses.changed() as addresses_:
+            addresses_.update(theirs)
+
+    def undone(seen) -> bool:
+        ((_login, address, standing, _made, error),) = seen["students"]
+        nothing = not any(seen[part] for part in ("machines", "names", "desktops"))
+        told = (address, standing) == ("", "failed") and "made to fail" in error
+        return nothing and told and seen["addresses"] == theirs
+
+    return World(place).once(prepare).case("enrol", undone)
+
+
 def mend_case(place: Path) -> Case:
     def prepare(world: World) -> None:
         world.made("alice")
@@ -220,29 +243,41 @@ def delete_case(place: Path) -> Case:
     return made_case(place, "remove", stays=True)
 
 
+def may_ask_again(*disks: str) -> Callable[[Any], bool]:
+    """Judge what a verb that failed has left: nothing that keeps anybody from asking again."""
+
+    def undone(seen) -> bool:
+        ((_login, address, standing, made, error),) = seen["students"]
+        known = all(seen[part] for part in ("names", "addresses", "desktops"))
+        whole = seen["machines"]["promo/alice"]["disk"] in disks
+        return known and whole and made and bool(address) and (standing, error) == ("ready", "")
+
+    return undone
+
+
 def wake_case(place: Path) -> Case:
     def prepare(world: World) -> None:
         world.made("alice")
         world.site.driver.stop(MachineName.parse(world.machine("alice")))
         world.plan("wake", "alice")
 
-    return World(place).once(prepare).case("wake")
+    return World(place).once(prepare).case("wake", may_ask_again("thesis"))
 
 
 def halt_case(place: Path) -> Case:
-    return made_case(place, "halt")
+    return made_case(place, "halt", undone=may_ask_again("thesis"))
 
 
 def keep_case(place: Path) -> Case:
-    return made_case(place, "keep", label="now")
+    return made_case(place, "keep", undone=may_ask_again("thesis"), label="now")
 
 
 def revert_case(place: Path) -> Case:
-    return made_case(place, "revert")
+    return made_case(place, "revert", undone=may_ask_again("thesis", "worked on"))
 
 
 def unkeep_case(place: Path) -> Case:
-    return made_case(place, "unkeep")
+    return made_case(place, "unkeep", undone=may_ask_again("thesis"))
 
 
 def roster_case(place: Path) -> Case:
@@ -263,6 +298,7 @@ def emptied_case(place: Path) -> Case:
 
 SCHOOL = {
     "enrol": enrol_case,
+    "enrol, outrun": outrun_case,
     "mend": mend_case,
     "reset": reset_case,
     "withdraw": withdraw_case,

@@ -16,6 +16,7 @@ from essaim.bootstrap import App
 from essaim.config.compose import compose
 from essaim.drivers.sandbox.driver import Sandbox
 from essaim.model.runs import RunState
+from essaim.model.stacks import Site
 from essaim.usecases import stacks
 from essaim.workflows import settling
 from essaim.workflows.tools import machine_target
@@ -23,6 +24,7 @@ from testcache import images
 
 LAB = Path(__file__).parents[2]
 SITE = ("site.driver=libvirt", "+site.uri=qemu:///session", "bootstrap=cloud-init")
+HERE = Site(name="local", driver="libvirt")
 SLOW = """
 tail -n +2 /run/user-data | python3 -c '
 import base64, json, os, pathlib, shutil, subprocess, sys
@@ -67,7 +69,7 @@ class Computers(Sandbox):
 
     def start(self, name):
         super().start(name)
-        target = machine_target(self, self.app.keyring, self.machines[name])
+        target = machine_target(HERE, self, self.app.keyring, self.machines[name])
         self.app.remote.reach(target, within=60)
         data = b"#cloud-config\n" + json.dumps(dict(self.seeds[name].user_data)).encode()
         self.app.remote.run(target, "mkdir -p /run/cloud-init", within=60)
@@ -101,7 +103,7 @@ def up(app, stack, *overrides, again=False):
 
 
 def run(app, machine, script):
-    target = machine_target(app.driver(None), app.keyring, machine)
+    target = machine_target(HERE, app.driver(HERE), app.keyring, machine)
     return app.remote.run(target, script, within=120)
 
 

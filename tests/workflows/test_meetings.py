@@ -1,16 +1,22 @@
 """What happens when a lease's workflows meet: ended while it is made or moved, lost twice, …
 
-All on real machines and on every database; no machine keeps an account that nobody has.
+All on real machines, and in `make test-all` on every database; no machine keeps an account that
+nobody has.
 """
 
 from __future__ import annotations
 
 import pytest
 
+from databases import KINDS
 from essaim.model.fleet import LeaseState, NodeState
+from patience import EVERYTHING
 from workflows import fleet
 
-pytestmark = pytest.mark.root
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.parametrize("kind", KINDS if EVERYTHING else ["mariadb"]),
+]
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from essaim import __version__
-from essaim.api import events, leases, nodes, people, problems, students, watching
+from essaim.api import events, leases, nodes, people, problems, rosters, students, watching
 from essaim.api.limits import Limiter
 from essaim.api.options import Options
 from essaim.api.wire import SecureHeaders, SmallBodies
@@ -25,6 +25,7 @@ ROUTERS = (
     leases.router,
     people.router,
     students.router,
+    rosters.router,
     events.router,
     watching.router,
 )

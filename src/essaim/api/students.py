@@ -1,9 +1,10 @@
 """Routes for students' machines: one's own, a class's, anybody's."""
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Literal, Self
 
-from fastapi import Header, Path
+from fastapi import Depends, Header, Path
 from pydantic import Field
 
 from essaim.api.asked import Asked, Secret
@@ -168,12 +169,7 @@ def snapshots(roster: RosterName, login: Login, services: Plane, session: Asking
     return [Snapshot.of(each) for each in found]
 
 
-@router.put(
-    "/students/{roster}/{login}/snapshots/{label}",
-    status_code=202,
-    responses=answers(401, 403, 404, 409),
-)
-def keep(
+async def with_snapshot(
     *,
     roster: RosterName,
     login: Login,
@@ -181,10 +177,27 @@ def keep(
     services: Plane,
     session: Asking,
     tongue: Tongue = "",
-) -> Student:
+) -> Callable[[str], Student]:
+    """What does something with a snapshot, and shows its machine."""
+
+    def do(verb: str) -> Student:
+        row = seats.act(services, session.user, roster, login, verb, label=label)
+        return Student.of(row, tongue)
+
+    return do
+
+
+WithSnapshot = Annotated[Callable[[str], Student], Depends(with_snapshot)]
+
+
+@router.put(
+    "/students/{roster}/{login}/snapshots/{label}",
+    status_code=202,
+    responses=answers(401, 403, 404, 409),
+)
+def keep(do: WithSnapshot) -> Student:
     """Keep the disk as it is now."""
-    row = seats.act(services, session.user, roster, login, "snapshot", label=label)
-    return Student.of(row, tongue)
+    return do("snapshot")
 
 
 @router.post(
@@ -192,18 +205,9 @@ def keep(
     status_code=202,
     responses=answers(401, 403, 404, 409),
 )
-def restore(
-    *,
-    roster: RosterName,
-    login: Login,
-    label: Label,
-    services: Plane,
-    session: Asking,
-    tongue: Tongue = "",
-) -> Student:
+def restore(do: WithSnapshot) -> Student:
     """Go back to a snapshot: what was written since is lost; the machine is started."""
-    row = seats.act(services, session.user, roster, login, "restore", label=label)
-    return Student.of(row, tongue)
+    return do("restore")
 
 
 @router.delete(
@@ -211,15 +215,6 @@ def restore(
     status_code=202,
     responses=answers(401, 403, 404, 409),
 )
-def forget(
-    *,
-    roster: RosterName,
-    login: Login,
-    label: Label,
-    services: Plane,
-    session: Asking,
-    tongue: Tongue = "",
-) -> Student:
+def forget(do: WithSnapshot) -> Student:
     """Forget a snapshot."""
-    row = seats.act(services, session.user, roster, login, "forget", label=label)
-    return Student.of(row, tongue)
+    return do("forget")

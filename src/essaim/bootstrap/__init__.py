@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 import os
 import threading
 from collections.abc import Callable, Collection, Mapping
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from essaim.plan.health import Policy
     from essaim.remote.keyring import Keyring
     from essaim.remote.ssh import Remote
+    from essaim.store.classes import Classes
     from essaim.store.database import Database
     from essaim.store.events import Events
     from essaim.store.fleet import Fleet
@@ -34,13 +34,15 @@ if TYPE_CHECKING:
     from essaim.store.logs import CommandLogs
     from essaim.store.people import People
     from essaim.store.reservations import Reservations
+    from essaim.store.rosters import Rosters
     from essaim.store.settings import Settings
     from essaim.store.stacks import Stacks
     from essaim.store.tries import Tries
     from essaim.store.turns import Turns
     from essaim.store.visits import Visits
     from essaim.store.workers import Workers
-    from essaim.workflows.lending import Accounts, Lending
+    from essaim.workflows.lending import Lending
+    from essaim.workflows.schooling import School
     from essaim.workflows.ways import Ways
 
 #: How many may do a thing at once on a site that does not say.
@@ -80,7 +82,7 @@ def _pool(said: str) -> tuple[int, int] | None:
     return int(kept), int(more or 0)
 
 
-class App(Servers):
+class App:
     """One control plane.  Parts are made, and their libraries imported, when first used."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ, *, kind: str = "command") -> None:
@@ -119,7 +121,9 @@ class App(Servers):
         self.threads = 32
         #: Whoever wants to see what runs do; called from worker threads.
         self.watch: Callable[[Event], None] = lambda _event: None
-        super().__init__(lambda: self.database, lambda: self.journal)
+        self._servers = Servers(lambda: self.plane)
+        self.names, self.addresses = self._servers.names, self._servers.addresses
+        self.desktops, self.directory = self._servers.desktops, self._servers.directory
         self._drivers: dict[str, tuple[Site, Driver]] = {}
         self._making = threading.Lock()
 
@@ -222,11 +226,43 @@ class App(Servers):
         return Settings(self.database)
 
     @functools.cached_property
+    def plane(self) -> str:
+        """Which control plane this is, for the marks that it leaves on sites."""
+        return self.settings.secret("plane").hex()[:12]
+
+    @functools.cached_property
     def reservations(self) -> Reservations:
         """Numbers of sites that one machine at most may have."""
         from essaim.store.reservations import Reservations
 
         return Reservations(self.database)
+
+    @functools.cached_property
+    def rosters(self) -> Rosters:
+        """Rosters and their students."""
+        from essaim.store.rosters import Rosters
+
+        return Rosters(self.database)
+
+    @functools.cached_property
+    def classes(self) -> Classes:
+        """Who teaches a roster, and when."""
+        from essaim.store.classes import Classes
+
+        return Classes(self.database)
+
+    @functools.cached_property
+    def school(self) -> School:
+        """What the steps of students' machines act through."""
+        from essaim.workflows.schooling import School
+
+        return School(
+            rosters=self.rosters,
+            journal=self.journal,
+            names=self.names,
+            addresses=self.addresses,
+            desktops=self.desktops,
+        )
 
     @functools.cached_property
     def tries(self) -> Tries:
@@ -284,44 +320,9 @@ class App(Servers):
     @functools.cached_property
     def lending(self) -> Lending:
         """What leases need."""
-        from essaim.remote.accounts import NativeAccounts
-        from essaim.store.homes import Homes
-        from essaim.workflows.lending import Lending
+        from essaim.bootstrap.lending import make_lending
 
-        native = NativeAccounts(self.remote)
-        return Lending(
-            fleet=self.fleet,
-            leases=self.leases,
-            events=self.events,
-            accounts=self._playbook() if self.provisioner == "ansible" else native,
-            helper=native,
-            journal=self.journal,
-            remote=self.remote,
-            keyring=self.keyring,
-            homes=Homes(self.homes),
-            dial=self.ways.dial,
-            lead=self.ways.lead,
-        )
-
-    def _playbook(self) -> Accounts:
-        """Accounts made by a playbook, the one of the library unless another is named."""
-        from essaim.remote.accounts import PLAYBOOK, AnsibleAccounts
-        from essaim.remote.ansible import find_program
-
-        playbook = self.playbook or PLAYBOOK
-        if not playbook.is_file():
-            raise SetupError(
-                f"there is no playbook {playbook}", hint="ESSAIM_PLAYBOOK names the one to use"
-            )
-        find_program()
-        log = logging.getLogger(__name__)
-        return AnsibleAccounts(
-            self.remote,
-            self.keyring,
-            record=lambda **its: log.debug("%(machine)s: %(command)s", its),
-            note=log.debug,
-            playbook=playbook,
-        )
+        return make_lending(self)
 
     @functools.cached_property
     def engine(self) -> Engine:
@@ -380,7 +381,7 @@ class App(Servers):
             self.engine.close()  # else the courier's threads have it, and close it
         if "remote" in made:
             self.remote.close()
-        self.close_servers()
+        self._servers.close()
         for _site, driver in self._drivers.values():
             if isinstance(driver, Closes):
                 driver.close()

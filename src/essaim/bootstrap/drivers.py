@@ -31,7 +31,7 @@ def make_driver(app: App, site: Site) -> Driver:
             site,
             functools.partial(_image, app.images, Form.DISK),
             reservations=app.reservations,
-            plane=app.settings.secret("plane").hex()[:12],
+            plane=app.plane,
             state=app.home / "libvirt" / site.name,
         )
     if site.driver == "proxmox":
@@ -56,7 +56,7 @@ def _proxmox(app: App, site: Site) -> Driver:
         site,
         reservations=app.reservations,
         limits=Limits(app.database),
-        plane=app.settings.secret("plane").hex()[:12],
+        plane=app.plane,
     )
 
 

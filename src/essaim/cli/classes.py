@@ -12,7 +12,7 @@ from essaim.cli.stacks import Json, control_plane
 
 RosterName = Annotated[str, typer.Argument(metavar="ROSTER", help="As `students list` names it.")]
 Logins = Annotated[
-    list[str] | None, typer.Argument(metavar="[LOGIN…]", help="Just these; else everybody.")
+    list[str] | None, typer.Argument(metavar="LOGIN", help="Just these; else everybody.")
 ]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV on stdout.")]
 
@@ -20,7 +20,7 @@ Csv = Annotated[bool, typer.Option("--csv", help="Print CSV on stdout.")]
 def schedule(
     roster: RosterName,
     times: Annotated[
-        str, typer.Argument(metavar="[TIMES]", help='When to start: "mon-fri 07:45", "lun 13:30".')
+        str, typer.Argument(metavar="TIMES", help='When to start: "mon-fri 07:45", "lun 13:30".')
     ] = "",
     stop: Annotated[str, typer.Option(metavar="TIMES", help="When to stop: 18:30.")] = "",
     off: Annotated[
@@ -37,8 +37,10 @@ def schedule(
     """
     from essaim.cli.students_show import print_lessons
     from essaim.usecases import classes as use
+    from essaim.usecases import rosters
 
     with control_plane() as control:
+        rosters.stored(control, roster)
         if off:
             use.unschedule(control, roster)
         if times:
@@ -77,7 +79,11 @@ def teachers(
     drop: Annotated[list[str] | None, typer.Option(metavar="NAME", help="No more.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Say who may see and act on all machines of a roster: accounts of this control plane."""
+    """Say who may see and act on all machines of a roster: accounts of this control plane.
+
+    [bold]essaim students teachers promo --add turing[/bold], who has signed up; then
+    [bold]essaim mine class promo[/bold] shows them the class.
+    """
     from essaim.usecases import classes as use
 
     with control_plane() as control:

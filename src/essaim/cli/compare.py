@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from essaim.cli.carrying import FAILED, INTERRUPTED, PARTLY
 from essaim.cli.output import print_json, say, table
-from essaim.cli.stacks import FAILED, INTERRUPTED, PARTLY, Json, Where, control_plane
+from essaim.cli.signals import acting
+from essaim.cli.stacks import Json, Where, control_plane
 
 if TYPE_CHECKING:
     from essaim.usecases.comparing import Comparison
@@ -81,16 +83,12 @@ def _halting() -> Iterator[threading.Event]:
     """Ctrl-C once: end soon, and leave nothing standing.  Twice: leave at once."""
     halt = threading.Event()
 
-    def stop(_signal: int, _frame: object) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    def stop() -> None:
         say("stopping; what stands is taken down first (Ctrl-C again leaves at once)")
         halt.set()
 
-    before = signal.signal(signal.SIGINT, stop)
-    try:
+    with acting(stop, signal.SIGINT, once=True):
         yield halt
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _conclude(ended: Comparison, *, as_json: bool) -> None:

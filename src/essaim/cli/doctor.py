@@ -13,7 +13,7 @@ from essaim.cli.stacks import Json, control_plane
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from essaim.usecases.doctor import Check
+    from essaim.drivers.doctor import Check
 
 MISSING = 3
 #: Where the text of a check begins; its further lines begin there too.

@@ -82,7 +82,7 @@ def check(
 
     Exit code 4 when its files were parsed, but nothing here could evaluate them.
     """
-    from essaim.cli.stacks import PARTLY
+    from essaim.cli.carrying import PARTLY
     from essaim.config.images import find_image
     from essaim.images import nix
     from essaim.images.builders import builder_of, forms_of

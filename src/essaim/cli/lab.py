@@ -103,10 +103,28 @@ def proxmox(
         "start-slots": start_slots, "slow-listing": _seconds(slow_listing),
         "stats-seconds": _seconds(stats), "seed": seed,
     }  # fmt: skip
+    _check_port(port)
     if real:
         given |= _real(folder, image)
     words = [f"--{key}={value}" for key, value in given.items()]
     sys.exit(_follow([*words, *(["--real"] if real else [])], as_json=as_json))
+
+
+def _check_port(port: int) -> None:
+    """See that nobody listens there, before secrets of one that does are written over."""
+    import socket
+
+    from essaim.model.errors import SetupError
+
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise SetupError(
+                f"127.0.0.1:{port} cannot be listened on: {error.strerror}",
+                hint="does a simulator run already? --port 0 takes any port that is free",
+            ) from error
 
 
 def _real(folder: Path, image: str) -> dict[str, object]:

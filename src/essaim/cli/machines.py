@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from essaim.cli.carrying import PARTLY
 from essaim.cli.output import duration, print_json, say
-from essaim.cli.stacks import PARTLY, Json, control_plane
+from essaim.cli.stacks import Json, control_plane
 
 if TYPE_CHECKING:
     from essaim.model.runs import CommandLog

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from typing import Annotated, Any
 
 import typer
 
+from essaim.cli.asking import agree
+from essaim.cli.carrying import FAILED, PARTLY
 from essaim.cli.client import Client, connected
 from essaim.cli.output import print_json, table
+from essaim.cli.progress import Notes
 from essaim.cli.stacks import Json
 from essaim.cli.times import clock
 from essaim.cli.tongue import said, tell
 from essaim.model.errors import RejectedError, UnknownError
+from essaim.model.runs import RunState
 
 app = typer.Typer(
     help="""Your own machine as a student; teachers name a pupil's.
@@ -24,15 +29,21 @@ app = typer.Typer(
 
 Which = Annotated[
     str,
-    typer.Argument(metavar="[ROSTER/LOGIN]", help="Yours when absent; teachers name a pupil."),
+    typer.Argument(metavar="ROSTER/LOGIN", help="Yours when absent; teachers name a pupil."),
 ]
+Pupil = Annotated[str, typer.Argument(metavar="ROSTER/LOGIN", help="Whose.")]
 Label = Annotated[str, typer.Argument(metavar="LABEL", help="As `snapshots` shows it.")]
 LabelOption = Annotated[str, typer.Option(help="What to call it; else the time.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is done.")]
 
+#: What a snapshot may be called; the server says it in other words.
+LABEL = re.compile(r"[a-z][a-z0-9-]{0,38}")
 #: Seconds between two looks.
 LOOK = 1.0
+#: What may be done with a whole class; with some of it disks are lost.
+ON_ALL = ("start", "stop", "retry", "reset", "retire")
+LOSING = ("reset", "retire")
 
 
 @app.callback(invoke_without_command=True)
@@ -66,11 +77,29 @@ def claim(
 
 @app.command("class")
 def roster(
-    name: Annotated[str, typer.Argument(metavar="[ROSTER]", help="Yours when absent.")] = "",
+    name: Annotated[str, typer.Argument(metavar="ROSTER", help="Yours when absent.")] = "",
+    verb: Annotated[
+        str, typer.Argument(metavar="|".join(ON_ALL), help="What to do with all of them.")
+    ] = "",
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="LOGIN", help="With this one alone; repeat it.")
+    ] = None,
+    yes: Yes = False,
+    wait: Wait = True,
     as_json: Json = False,
 ) -> None:
-    """List the rosters you teach, or the machines of one."""
+    """List the rosters you teach, or the machines of one; or act on all of these.
+
+    [bold]essaim mine class promo start[/bold] before class, [bold]… stop[/bold] after it;
+    [bold]retry[/bold] makes those that failed.
+    """
+    if verb and verb not in ON_ALL:
+        raise typer.BadParameter(f"{verb} is not one of {', '.join(ON_ALL)}")
+    if verb in LOSING:
+        whose = " ".join(only or ())
+        agree(said("seat.lost", machine=f"{name} {whose}".rstrip()), yes=yes)
     with connected() as client:
+        work = _act_on_all(client, name, verb, only or [], wait=wait) if verb else {}
         found: list[Any] = (
             list(client.pages(f"/api/rosters/{name}")) if name else client.get("/api/rosters")
         )
@@ -80,6 +109,24 @@ def roster(
         _print(found)
     else:
         sys.stdout.write("".join(f"{each}\n" for each in found))
+        if not found:
+            tell("seat.no_class")
+    if failed := work.get("failed"):
+        tell("seat.partly", failed=failed, total=work["total"], roster=name)
+        sys.exit(PARTLY if work["done"] else FAILED)
+
+
+def _act_on_all(client: Client, name: str, verb: str, only: list[str], *, wait: bool) -> Any:
+    """Begin something with a class; how far it is in the end."""
+    work = client.post(f"/api/rosters/{name}/{verb}", {"logins": only})
+    note = Notes()
+    while wait and work["run"] and RunState(work["state"]).moving:
+        waits = "".join(f"· {each['what']} ({each['machines']})" for each in work["waits"][:1])
+        if work["total"]:
+            note(said("seat.progress", done=work["done"], total=work["total"], waits=waits))
+        time.sleep(LOOK)
+        work = client.get(f"/api/rosters/{name}/runs/{work['run']}")
+    return work
 
 
 @app.command()
@@ -107,7 +154,7 @@ def reset(which: Which = "", yes: Yes = False, wait: Wait = True, as_json: Json 
 
 
 @app.command()
-def retire(which: Which, yes: Yes = False, wait: Wait = True, as_json: Json = False) -> None:
+def retire(which: Pupil, yes: Yes = False, wait: Wait = True, as_json: Json = False) -> None:
     """Take a pupil's machine out of reach; for teachers."""
     _act("retire", which, yes=yes, wait=wait, as_json=as_json)
 
@@ -122,10 +169,13 @@ def delete(which: Which = "", yes: Yes = False, wait: Wait = True, as_json: Json
 def snapshots(which: Which = "", as_json: Json = False) -> None:
     """List what was kept of your machine."""
     with connected() as client:
-        found = client.get(f"/api/students/{_chosen(client, which)}/snapshots")
+        chosen = _chosen(client, which)
+        found = client.get(f"/api/students/{chosen}/snapshots")
     if as_json:
         print_json(found)
         return
+    if not found:
+        tell("seat.no_snapshots", machine=chosen)
     for each in found:
         sys.stdout.write(f"{each['label']}  {clock(each['made_at'])}\n")
 
@@ -136,6 +186,8 @@ def snapshot(
 ) -> None:
     """Keep the disk of your machine as it is now."""
     label = label or time.strftime("at-%Y%m%d-%H%M%S", time.gmtime())
+    if not LABEL.fullmatch(label):
+        raise RejectedError(said("seat.label"))
     with connected() as client:
         path = f"/api/students/{_chosen(client, which)}"
         client.ask("PUT", f"{path}/snapshots/{label}")
@@ -183,7 +235,7 @@ def _chosen(client: Client, which: str) -> str:
     if which:
         roster_name, slash, login = which.partition("/")
         if not slash or not roster_name or not login:
-            raise typer.BadParameter("write ROSTER/LOGIN")
+            raise typer.BadParameter(said("seat.write", login=which.strip("/") or "alice"))
         return which
     found = client.get("/api/students")
     if not found:
@@ -195,12 +247,7 @@ def _chosen(client: Client, which: str) -> str:
 
 
 def _confirm(path: str, *, yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise typer.BadParameter("nobody here to ask: say --yes")
-    machine = path.removeprefix("/api/students/")
-    typer.confirm(said("seat.lost", machine=machine), abort=True, err=True)
+    agree(said("seat.lost", machine=path.removeprefix("/api/students/")), yes=yes)
 
 
 def _settled(client: Client, path: str, *, wait: bool) -> Any:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from essaim.cli.asking import agree
 from essaim.cli.client import Client, connected
 from essaim.cli.joining import in_the_clear, join_line
 from essaim.cli.output import print_json, say, table
@@ -117,10 +118,7 @@ def remove(
     """
     with connected() as client:
         found = _find(client, node)
-        if not yes:
-            if not sys.stdin.isatty():
-                raise typer.BadParameter("nobody here to ask: say --yes to remove the machine")
-            typer.confirm(f"Forget {found['name']} ({found['id']})?", abort=True, err=True)
+        agree(f"Forget {found['name']} ({found['id']})?", yes=yes)
         client.ask("DELETE", f"/api/nodes/{found['id']}", repeatable=False)
     if as_json:
         print_json({"id": found["id"], "removed": True})

@@ -111,6 +111,7 @@ def plan_summary(plan: Plan) -> str:
         "to configure": len({c.machine for c in plan.changes if c.role and c.action.value == "~"}),
     }
     said = [f"{n} machine{'s' if n > 1 else ''} {words}" for words, n in counts.items() if n]
+    said += ["a playbook to play" for change in plan.changes if change.verb == "play"]
     time = f"about {duration(plan.seconds)}" if plan.seconds is not None else "no estimate yet"
     return f"{plan.stack}: {', '.join(said) or 'small changes'}; {time}"
 

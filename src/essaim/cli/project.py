@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import sys
-import time
-from typing import TYPE_CHECKING, Annotated, Any
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from essaim.cli.output import duration, plan_lines, print_json, say, table
-from essaim.cli.progress import Progress, on_terminal, shown
-from essaim.cli.stacks import FAILED, INTERRUPTED, PARTLY, Json, Wait, control_plane, interruptible
+from essaim.cli.carrying import carry_out, end, show_plan
+from essaim.cli.output import print_json, say, table
+from essaim.cli.stacks import Json, Wait, Yes, control_plane
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from essaim.bootstrap import App
-    from essaim.model.runs import Run
     from essaim.usecases.projects import Shown
-    from essaim.usecases.stacks import StoredPlan
 
 app = typer.Typer(
     help="""Machines, their names in DNS and a playbook, from one file.
@@ -45,7 +40,6 @@ Play = Annotated[
     bool | None,
     typer.Option("--play/--no-play", help="Play the playbook in any case, or in none."),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before removing machines.")]
 
 
 @app.command()
@@ -70,14 +64,16 @@ def apply(
     with control_plane() as control:
         for line in use.left_alone(control, project.stack):
             say(f"  · {line}")
-        outcome = _carry_out(
+        outcome = carry_out(
             control,
             project.stack.name,
-            lambda: use.plan(control, project, play=play),
+            partial(use.plan, control, project, play=play),
             yes=yes,
             wait=wait,
+            must=True,
+            kind="project",
         )
-    _end(outcome, as_json=as_json)
+    end(outcome, as_json=as_json)
 
 
 @app.command()
@@ -98,7 +94,7 @@ def plan(
         return
     for line in left:
         say(f"  · {line}")
-    _show_plan(stored)
+    show_plan(stored)
 
 
 @app.command("play")
@@ -107,9 +103,9 @@ def play_again(name: Name, wait: Wait = True, as_json: Json = False) -> None:
     from essaim.usecases import projects as use
 
     with control_plane() as control:
-        plan_it = lambda: use.plan_play(control, name)  # noqa: E731 - what is planned, later
-        outcome = _carry_out(control, name, plan_it, yes=True, wait=wait)
-    _end(outcome, as_json=as_json)
+        plan_it = partial(use.plan_play, control, name)
+        outcome = carry_out(control, name, plan_it, yes=True, wait=wait, kind="project")
+    end(outcome, as_json=as_json)
 
 
 @app.command()
@@ -118,9 +114,11 @@ def down(name: Name, yes: Yes = False, wait: Wait = True, as_json: Json = False)
     from essaim.usecases import projects as use
 
     with control_plane() as control:
-        plan_it = lambda: use.plan_down(control, name)  # noqa: E731 - what is planned, later
-        outcome = _carry_out(control, name, plan_it, yes=yes, wait=wait, ask=True)
-    _end(outcome, as_json=as_json)
+        plan_it = partial(use.plan_down, control, name)
+        outcome = carry_out(
+            control, name, plan_it, yes=yes, wait=wait, all_goes=True, kind="project"
+        )
+    end(outcome, as_json=as_json)
 
 
 @app.command()
@@ -143,108 +141,6 @@ def show(
 
 
 # -- how it is done ---------------------------------------------------------------------------
-
-
-def _carry_out(
-    control: App,
-    name: str,
-    plan_it: Callable[[], StoredPlan],
-    *,
-    yes: bool,
-    wait: bool,
-    ask: bool = False,
-) -> dict[str, Any]:
-    from essaim.model.errors import HeldError
-    from essaim.usecases import stacks
-
-    while True:
-        _clear(control, name, wait=wait)
-        stored = plan_it()
-        if not stored.plan.changes:
-            say(f"{name}: nothing to change")
-            return {"project": name, "changes": 0, "state": "done", "exit_code": 0}
-        _show_plan(stored)
-        _confirm(stored, yes=yes, ask=ask)
-        progress = Progress(stored.plan, live=on_terminal())
-        control.watch = progress
-        try:
-            run_id = stacks.apply(control, stored)
-        except HeldError:
-            # Somebody was quicker between our look and our start.
-            if not wait:
-                raise
-            continue
-        with interruptible(control), shown(progress):
-            run = stacks.follow(control, run_id)
-        return _conclude(run, progress)
-
-
-def _clear(control: App, name: str, *, wait: bool) -> None:
-    """Wait until nobody else works on the project, saying who does."""
-    from essaim.model.errors import HeldError
-    from essaim.usecases import stacks
-
-    said = False
-    while True:
-        try:
-            stacks.give_way(control, name)
-        except HeldError as held:
-            if not wait:
-                raise
-            if not said:
-                say(f"essaim: {held.what}; waiting for it (Ctrl-C leaves)")
-                said = True
-            time.sleep(0.5)
-        else:
-            return
-
-
-def _confirm(stored: StoredPlan, *, yes: bool, ask: bool) -> None:
-    losing = [c for c in stored.plan.changes if c.verb in ("unhost", "rehost", "reopen")]
-    if yes or not (losing or ask):
-        return
-    if not sys.stdin.isatty():
-        raise typer.BadParameter("nobody here to ask: say --yes to remove machines")
-    typer.confirm("The disks of removed machines are lost. Go on?", abort=True, err=True)
-
-
-def _conclude(run: Run, progress: Progress) -> dict[str, Any]:
-    from essaim.model.runs import RunState
-
-    took = time.monotonic() - progress.began
-    error = run.error.replace("essaim up again", "the same command")  # a project is a stack
-    outcome = {
-        "project": run.subject, "run": run.id, "state": run.state.value,
-        "changes": progress.total, "done": progress.done,
-        "seconds": round(took, 2), "error": error, "exit_code": 0,
-    }  # fmt: skip
-    if run.state is RunState.DONE:
-        say(f"{run.subject}: done in {duration(took)}  (run {run.id})")
-    elif run.state.over or run.state is RunState.STUCK:
-        say(f"{run.subject}: {error}")
-        say(f"  → essaim runs show {run.id} tells more")
-        outcome["exit_code"] = PARTLY if progress.done else FAILED
-    else:
-        say(f"{run.subject}: stopped; nothing is lost. Go on with the same command (run {run.id})")
-        outcome["exit_code"] = INTERRUPTED
-    return outcome
-
-
-def _end(outcome: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(outcome)
-    sys.exit(outcome["exit_code"])
-
-
-def _show_plan(stored: StoredPlan) -> None:
-    if not stored.plan.changes:
-        say(f"{stored.plan.stack}: nothing to change")
-        return
-    seconds = stored.plan.seconds
-    time_said = "no estimate yet" if seconds is None else f"about {duration(seconds)}"
-    say(f"{stored.plan.stack}: {len(stored.plan.changes)} to change; {time_said}")
-    for line in plan_lines(stored.plan):
-        say(line)
 
 
 def _show(project: Shown) -> None:

@@ -10,11 +10,12 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from essaim.cli.access import LEASE, Way, public_key, way_in
+from essaim.cli.carrying import FAILED, INTERRUPTED, PARTLY
 from essaim.cli.client import Client, LoginError, connected, current
 from essaim.cli.output import print_json, say
 from essaim.cli.progress import on_terminal
 from essaim.cli.requests import request
-from essaim.cli.stacks import FAILED, INTERRUPTED, PARTLY, Json
+from essaim.cli.stacks import Json
 from essaim.cli.times import clock, left, seconds
 from essaim.cli.tongue import said, tell
 from essaim.model.errors import EssaimError, TransientError, UnknownError

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from essaim.cli.carrying import FAILED
 from essaim.cli.output import print_json, say, table
-from essaim.cli.stacks import FAILED, Json, control_plane
+from essaim.cli.stacks import Json, control_plane
 
 app = typer.Typer(help="List runs, look into one, resume or abandon it.", no_args_is_help=False)
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from essaim.cli.asking import agree
 from essaim.cli.output import print_json, say, table
 from essaim.cli.stacks import Json, control_plane
 
@@ -78,12 +79,7 @@ def restore(machine: Name, label: Label, yes: Yes = False, as_json: Json = False
     """
     from essaim.usecases import snapshots as use
 
-    if not yes:
-        if not sys.stdin.isatty():
-            raise typer.BadParameter("nobody here to ask: say --yes to lose what came after it")
-        typer.confirm(
-            f"What {machine} wrote to its disk since {label} is lost. Go on?", abort=True, err=True
-        )
+    agree(f"What {machine} wrote to its disk since {label} is lost. Go on?", yes=yes)
     with control_plane() as control:
         name, again = use.restore(control, machine, label)
     if as_json:

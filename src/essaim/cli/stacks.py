@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from essaim.cli.output import duration, plan_lines, plan_summary, print_json, say, table
-from essaim.cli.progress import Progress, on_terminal, shown
+from essaim.cli.carrying import carry_out, end, show_plan
+from essaim.cli.output import print_json, say, table
 
 if TYPE_CHECKING:
     from essaim.bootstrap import App
     from essaim.config.compose import Composed
-    from essaim.model.runs import Run
-    from essaim.usecases.stacks import StoredPlan
-
-PARTLY = 4
-FAILED = 1
-INTERRUPTED = 130
 
 Where = Annotated[
     str, typer.Argument(metavar="STACK", help="A directory with stack.yaml, or a YAML file.")
@@ -77,8 +70,8 @@ def up(
     with control_plane() as app:
         if where is None:
             ready = use.read_plan(app, stored)
-            use.give_way(app, ready.plan.stack)
-            outcomes.append(_carry_out(app, ready, yes=yes))
+            name = ready.plan.stack
+            outcomes.append(carry_out(app, name, lambda: ready, yes=yes, wait=False))
         else:
             outcomes += [
                 _bring_up(app, where, each, locked=locked, again=again, yes=yes, wait=wait)
@@ -107,7 +100,7 @@ def plan(
             stored = use.make_plan(app, compose(where, each), again=again)
             found.append({"id": stored.id, **plan_to_json(stored.plan)})
             if not as_json:
-                _show(stored)
+                show_plan(stored)
                 if stored.plan.changes:
                     say(f"apply exactly this with: essaim up --plan {stored.id}")
     if as_json:
@@ -124,11 +117,9 @@ def down(
     from essaim.usecases import stacks as use
 
     with control_plane() as app:
-        _clear(app, name, wait=wait)
-        outcome = _carry_out(app, use.make_down_plan(app, name), yes=yes, ask=True)
-    if as_json:
-        print_json(outcome)
-    sys.exit(outcome["exit_code"])
+        plan_it = partial(use.make_down_plan, app, name)
+        outcome = carry_out(app, name, plan_it, yes=yes, wait=wait, all_goes=True)
+    end(outcome, as_json=as_json)
 
 
 def status(
@@ -184,22 +175,11 @@ def _bring_up(
     wait: bool,
 ) -> dict[str, Any]:
     from essaim.config.compose import compose
-    from essaim.model.errors import HeldError
     from essaim.usecases import stacks as use
 
     composed = _compose_locked(app, where, overrides) if locked else compose(where, overrides)
-    while True:
-        _clear(app, composed.stack.name, wait=wait)
-        stored = use.make_plan(app, composed, again=again)
-        if not stored.plan.changes:
-            say(f"{stored.plan.stack}: nothing to change")
-            return {"stack": stored.plan.stack, "changes": 0, "state": "done", "exit_code": 0}
-        try:
-            return _carry_out(app, stored, yes=yes)
-        except HeldError:
-            # Somebody was quicker between our look and our start.
-            if not wait:
-                raise
+    plan_it = partial(use.make_plan, app, composed, again=again)
+    return carry_out(app, composed.stack.name, plan_it, yes=yes, wait=wait)
 
 
 def _compose_locked(app: App, where: str, overrides: tuple[str, ...]) -> Composed:
@@ -210,98 +190,6 @@ def _compose_locked(app: App, where: str, overrides: tuple[str, ...]) -> Compose
     composed = compose(where, overrides or locked_overrides(where))
     hold_to_lock(app, composed)
     return composed
-
-
-def _clear(app: App, name: str, *, wait: bool) -> None:
-    """Wait until nobody else works on the stack, saying who does."""
-    from essaim.model.errors import HeldError
-    from essaim.usecases import stacks as use
-
-    said = False
-    while True:
-        try:
-            use.give_way(app, name)
-            return
-        except HeldError as held:
-            if not wait:
-                raise
-            if not said:
-                say(f"essaim: {held.what}; waiting for it (Ctrl-C leaves)")
-                said = True
-            time.sleep(0.5)
-
-
-def _carry_out(app: App, stored: StoredPlan, *, yes: bool, ask: bool = False) -> dict[str, Any]:
-    from essaim.usecases import stacks as use
-
-    _show(stored)
-    _confirm(stored, yes=yes, ask=ask)
-    progress = Progress(stored.plan, live=on_terminal())
-    app.watch = progress
-    run_id = use.apply(app, stored)
-    with interruptible(app), shown(progress):
-        run = use.follow(app, run_id)
-    return _conclude(run, progress)
-
-
-def _confirm(stored: StoredPlan, *, yes: bool, ask: bool) -> None:
-    losing = [c for c in stored.plan.changes if c.verb in ("retire", "rebuild", "reopen")]
-    if yes or not (losing or ask):
-        return
-    if not sys.stdin.isatty():
-        if ask:
-            raise typer.BadParameter("nobody here to ask: say --yes to remove the stack")
-        return
-    typer.confirm("The disks of removed machines are lost. Go on?", abort=True, err=True)
-
-
-@contextmanager
-def interruptible(app: App) -> Iterator[None]:
-    """Ctrl-C once: stop cleanly.  Twice: leave at once; the journal keeps everything anyway."""
-
-    def stop(_signal: int, _frame: object) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        if app.broker:
-            say("leaving; the workers go on with it")
-        else:
-            say("stopping; what is under way is finished first (Ctrl-C again leaves at once)")
-        app.courier.interrupt()
-
-    before = signal.signal(signal.SIGINT, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _conclude(run: Run, progress: Progress) -> dict[str, Any]:
-    from essaim.model.runs import RunState
-
-    took = time.monotonic() - progress.began
-    outcome = {
-        "stack": run.subject, "run": run.id, "state": run.state.value,
-        "changes": progress.total, "done": progress.done,
-        "seconds": round(took, 2), "error": run.error, "exit_code": 0,
-    }  # fmt: skip
-    if run.state is RunState.DONE:
-        say(f"{run.subject}: done in {duration(took)}  (run {run.id})")
-    elif run.state.over or run.state is RunState.STUCK:
-        say(f"{run.subject}: {run.error}")
-        say(f"  → essaim runs show {run.id} tells more; essaim up again goes on from there")
-        outcome["exit_code"] = PARTLY if progress.done else FAILED
-    else:
-        say(f"{run.subject}: stopped; nothing is lost. Go on with the same command (run {run.id})")
-        outcome["exit_code"] = INTERRUPTED
-    return outcome
-
-
-def _show(stored: StoredPlan) -> None:
-    if not stored.plan.changes:
-        say(f"{stored.plan.stack}: nothing to change")
-        return
-    say(plan_summary(stored.plan))
-    for line in plan_lines(stored.plan):
-        say(line)
 
 
 def _show_status(stack: Any) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from essaim.cli import classes
+from essaim.cli.asking import agree
+from essaim.cli.carrying import INTERRUPTED
 from essaim.cli.classes import Csv, Logins, RosterName
 from essaim.cli.output import print_json, say
 from essaim.cli.stacks import Json
@@ -19,6 +22,7 @@ from essaim.cli.stacks import control_plane as any_control_plane
 if TYPE_CHECKING:
     from essaim.bootstrap import App
     from essaim.config.rosters import Roster
+    from essaim.model.machines import Observed
     from essaim.model.school import Person
     from essaim.usecases.rosters import Planned
 
@@ -34,7 +38,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-SomeLogins = Annotated[list[str], typer.Argument(metavar="LOGIN…")]
+SomeLogins = Annotated[list[str], typer.Argument(metavar="LOGIN", help="Whose; one or more.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
@@ -53,7 +57,7 @@ def control_plane() -> Iterator[App]:
 @app.command()
 def apply(
     where: Annotated[
-        str, typer.Argument(metavar="[ROSTER.csv]", help="The roster; its settings lie beside it.")
+        str, typer.Argument(metavar="ROSTER.csv", help="The roster; its settings lie beside it.")
     ] = "",
     group: Annotated[
         str, typer.Option(metavar="DN", help="A group of the directory instead of a file.")
@@ -84,25 +88,30 @@ def apply(
     """
     from essaim.config.people import read_people
     from essaim.config.rosters import compose_roster, read_grace
+    from essaim.model.errors import InvalidError, Problem
     from essaim.usecases import rosters as use
 
     if not where and not (group and name):
         raise typer.BadParameter("name a ROSTER.csv, or --group together with --name")
     said = {"site": site, "image": template, "name": name, "size": size, "group": group}
+    how = Shown(as_csv=as_csv, as_json=as_json)
     roster = compose_roster(where or f"{name}.csv", said)
     within = read_grace(grace) if grace else None
     with control_plane() as control:
         people = _people(control, roster, where, read_people)
+        if not people and control.rosters.get(roster.name) is None:
+            what = f"{where or group} names nobody"
+            raise InvalidError([Problem(what, hint="a roster has a line, or a member, for each")])
         use.clear(control, roster.name)
         planned = use.plan(control, roster, people, reset=reset, grace=within)
         _show(planned)
         if dry or not planned.decided.changes:
             _keep(control, planned, dry=dry)
-            _print(control, roster.name, as_csv=as_csv, as_json=as_json, planned=planned)
+            _print(control, roster.name, replace(how, short=True), planned.seen.machines)
             return
         _confirm(planned, yes=yes, most=most)
         code = _carry_out(control, planned)
-        _print(control, roster.name, as_csv=as_csv, as_json=as_json)
+        _print(control, roster.name, replace(how, short=code == INTERRUPTED))
     sys.exit(code)
 
 
@@ -118,15 +127,18 @@ def _people(control: App, roster: Roster, where: str, read_people: Any) -> list[
 @app.command("list")
 def list_students(
     roster: Annotated[
-        str, typer.Argument(metavar="[ROSTER]", help="All rosters, in short, when absent.")
+        str, typer.Argument(metavar="ROSTER", help="All rosters, in short, when absent.")
     ] = "",
     as_csv: Csv = False,
     as_json: Json = False,
 ) -> None:
     """Show who has what, what failed and what to do about it; or the rosters there are."""
+    from essaim.usecases import rosters
+
     with control_plane() as control:
         if roster:
-            _print(control, roster, as_csv=as_csv, as_json=as_json)
+            rosters.stored(control, roster)
+            _print(control, roster, Shown(as_csv=as_csv, as_json=as_json))
             return
         _print_rosters(control, as_json=as_json)
 
@@ -165,15 +177,24 @@ def retry(
     with control_plane() as control:
         use.clear(control, roster)
         planned = use.retry(control, roster, logins or ())
+        how = Shown(as_csv=as_csv, as_json=as_json, only=planned.known.keys())
+        if not planned.decided.changes:
+            say(f"{roster}: nothing to try again")
+            if how.for_programs:
+                _print(control, roster, how)
+            return
         _show(planned)
         code = _carry_out(control, planned)
-        _print(control, roster, as_csv=as_csv, as_json=as_json)
+        _print(control, roster, replace(how, short=code == INTERRUPTED))
     sys.exit(code)
 
 
 @app.command()
 def start(roster: RosterName, logins: Logins = None) -> None:
-    """Start machines: as many at once as the site has slots for."""
+    """Start machines: as many at once as the site has slots for.
+
+    [bold]essaim students start promo[/bold], or [bold]essaim students start promo alice bob[/bold]
+    """
     _do("start", roster, logins)
 
 
@@ -186,7 +207,7 @@ def stop(roster: RosterName, logins: Logins = None) -> None:
 @app.command()
 def reset(roster: RosterName, logins: SomeLogins, yes: Yes = False) -> None:
     """Make machines anew from their image: address, name and desktop stay, the disk is lost."""
-    _ask(f"The disks of {len(logins)} machine(s) are lost. Go on?", yes=yes)
+    agree(f"The disks of {len(logins)} machine(s) are lost. Go on?", yes=yes)
     _do("reset", roster, logins)
 
 
@@ -196,7 +217,7 @@ def retire(roster: RosterName, logins: SomeLogins, yes: Yes = False) -> None:
 
     While a student is still on the roster, the next [bold]apply[/bold] gives the machine back.
     """
-    _ask(f"{len(logins)} machine(s) are stopped and withdrawn. Go on?", yes=yes)
+    agree(f"{len(logins)} machine(s) are stopped and withdrawn. Go on?", yes=yes)
     _do("retire", roster, logins)
 
 
@@ -206,10 +227,16 @@ def snapshot(
     logins: Logins = None,
     label: Annotated[str, typer.Option(help="A word of yours; else the time.")] = "",
 ) -> None:
-    """Keep the disks as they are now, of everybody or of those named."""
-    from essaim.usecases.seats import new_label
+    """Keep the disks as they are now, of everybody or of those named.
+
+    [bold]essaim students snapshot promo --label before-exam[/bold]
+    """
+    from essaim.model.words import words
+    from essaim.usecases.seats import LABEL, new_label
 
     label = label or new_label()
+    if not LABEL.fullmatch(label):
+        raise typer.BadParameter(words("seat.label", "en"))
     _do("snapshot", roster, logins, label=label)
     say(f"go back with: essaim students restore {roster} {label} [LOGIN…]")
 
@@ -217,12 +244,12 @@ def snapshot(
 @app.command()
 def restore(
     roster: RosterName,
-    label: Annotated[str, typer.Argument(metavar="LABEL")],
+    label: Annotated[str, typer.Argument(metavar="LABEL", help="As `snapshot` was given.")],
     logins: Logins = None,
     yes: Yes = False,
 ) -> None:
     """Go back to a snapshot: what was written since is lost; the machines are started."""
-    _ask(f"What was written since {label} is lost. Go on?", yes=yes)
+    agree(f"What was written since {label} is lost. Go on?", yes=yes)
     _do("restore", roster, logins, label=label)
 
 
@@ -233,39 +260,49 @@ def remove(roster: RosterName, yes: Yes = False) -> None:
     from essaim.usecases import classes as use
     from essaim.usecases import rosters
 
-    _ask(f"All machines of {roster} and their disks are lost. Go on?", yes=yes)
+    agree(f"All machines of {roster} and their disks are lost. Go on?", yes=yes)
     with control_plane() as control:
         rosters.clear(control, roster)
         run = use.remove(control, roster)
         code = follow(control, roster, run) if run else 0
-        if not code:
+        if run and not code:
             use.remove(control, roster)
+        if not code:
             say(f"{roster}: nothing is left of it")
     sys.exit(code)
 
 
 def _do(verb: str, roster: str, logins: list[str] | None, *, label: str = "") -> None:
-    from essaim.cli.students_show import follow
+    from essaim.cli.students_show import follow, tell_failures
     from essaim.usecases import classes as use
     from essaim.usecases import rosters
 
     with control_plane() as control:
+        if label:
+            _check_keeps(control, roster)
         rosters.clear(control, roster)
         run = use.power(control, roster, verb, logins or (), label=label)
         if not run:
             say(f"{roster}: nobody there to {verb}")
             return
         code = follow(control, roster, run)
-    if code:
-        sys.exit(code)
+        if code:
+            tell_failures(control, roster, run)
+            sys.exit(code)
 
 
-def _ask(question: str, *, yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise typer.BadParameter("nobody here to ask: say --yes")
-    typer.confirm(question, abort=True, err=True)
+def _check_keeps(control: App, roster: str) -> None:
+    """See that there can be snapshots, before each machine says that there cannot."""
+    from essaim.model.errors import RejectedError
+    from essaim.model.machines import Snapshots
+    from essaim.usecases import rosters
+
+    site = rosters.stored(control, roster).site
+    if not isinstance(control.driver(site), Snapshots):
+        raise RejectedError(
+            f"{roster}: {site.driver} machines keep no snapshots",
+            hint="those of a Proxmox site do",
+        )
 
 
 def _show(planned: Planned) -> None:
@@ -282,9 +319,8 @@ def _confirm(planned: Planned, *, yes: bool, most: bool) -> None:
             "say --most if it is"
         )
     losing = planned.decided.of("remove") + planned.decided.of("reset")
-    if yes or not losing or not sys.stdin.isatty():
-        return
-    typer.confirm("The disks of these machines are lost. Go on?", abort=True, err=True)
+    if losing:
+        agree("The disks of these machines are lost. Go on?", yes=yes, must=False)
 
 
 def _keep(control: App, planned: Planned, *, dry: bool) -> None:
@@ -299,25 +335,37 @@ def _carry_out(control: App, planned: Planned) -> int:
     from essaim.cli.students_show import follow
     from essaim.usecases import rosters as use
 
-    run = use.apply(control, planned)
-    if not run:
-        say(f"{planned.roster.name}: nothing to change")
-        return 0
-    return follow(control, planned.roster.name, run)
+    return follow(control, planned.roster.name, use.apply(control, planned))
 
 
-def _print(
-    control: App, name: str, *, as_csv: bool, as_json: bool, planned: Planned | None = None
-) -> None:
-    from essaim.cli.students_show import print_csv, print_table
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """How people, or programs, are told who has what."""
+
+    as_csv: bool
+    as_json: bool
+    short: bool = False  #: only how many stand how; programs are always told all
+    only: Collection[str] | None = None  #: these logins
+
+    @property
+    def for_programs(self) -> bool:
+        """Whether a program reads it."""
+        return self.as_csv or self.as_json
+
+
+def _print(control: App, name: str, how: Shown, seen: Mapping[str, Observed] | None = None) -> None:
+    from essaim.cli.students_show import print_counts, print_csv, print_table
     from essaim.usecases import students as use
 
-    seen = planned.seen.machines if planned else None
     rows = use.table(control, name, seen) if control.rosters.get(name) else []
-    if as_json:
+    if how.only is not None:
+        rows = [row for row in rows if row.login in how.only]
+    if how.as_json:
         print_json(rows)
-    elif as_csv:
+    elif how.as_csv:
         print_csv(rows)
+    elif how.short:
+        print_counts(rows)
     else:
         print_table(rows)
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import os
+import re
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from essaim.cli.carrying import FAILED, PARTLY, interruptible, not_done
 from essaim.cli.output import duration, say
 from essaim.cli.progress import on_terminal
-from essaim.cli.stacks import FAILED, INTERRUPTED, PARTLY, interruptible
 
 if TYPE_CHECKING:
     from essaim.bootstrap import App
@@ -26,14 +29,23 @@ _VERBS = (
     ("enrol", "+", "to add"),
     ("mend", "~", "to mend"),
     ("reset", "~", "to make anew"),
+    ("wake", "~", "to start"),
     ("withdraw", "-", "to retire"),
     ("remove", "-", "to destroy"),
 )
 #: Seconds between two plain lines, and between two looks.
 QUIET, LOOK = 5.0, 0.5
-#: A rate is worth saying after so many.
-ENOUGH = 3
+#: A rate is worth saying after so many; it is that of the last so many seconds.
+ENOUGH, RECENT = 3, 30.0
+#: Of failures, so many are told one by one.
+TOLD = 20
+#: Columns of a terminal from which on a table shows everything.
+WIDE = 100
 COLUMNS = ("LOGIN", "NAME", "MACHINE", "ADDRESS", "STATE", "SINCE", "WHAT FAILED", "WHAT TO DO")
+_SPARED = ("NAME", "MACHINE", "SINCE")
+#: Which machine waits, and for how long already, is not what it waits for.
+_WHOSE = re.compile(r"\b[\w.-]+/[\w.-]+: (?:\w+ [0-9]+: )?|(?<=starts )[0-9]+ ")
+_TRIED = re.compile(r"^\w+: try [0-9]+ of [0-9]+ failed: ")
 
 
 def plan_lines(planned: Planned) -> Iterator[str]:
@@ -63,54 +75,93 @@ def follow(control: App, name: str, run_id: str) -> int:
     from essaim.usecases import stacks, students
 
     began = time.monotonic()
-    with _shown(control, name, run_id, began), interruptible(control):
+    with _shown(control, name, run_id), interruptible(control):
         run = stacks.follow(control, run_id)
     took = duration(time.monotonic() - began)
     last = students.progress(control, run_id)
-    if run.state is RunState.DONE:
-        said = f", {last.failed} failed" if last.failed else ""
-        say(f"{name}: {last.done} done{said} in {took}  (run {run_id})")
-        if not last.failed:
-            return 0
-        say(f"  → essaim students retry {name} tries those again")
-        return PARTLY if last.done else FAILED
-    if run.state.over or run.state is RunState.STUCK:
-        say(f"{name}: {run.error}")
-        say(f"  → essaim runs show {run_id} tells more; the same command goes on from there")
-        return PARTLY if last.done else FAILED
-    say(f"{name}: stopped; nothing is lost. Go on with the same command (run {run_id})")
-    return INTERRUPTED
+    if run.state is not RunState.DONE:
+        return not_done(run, last.done)
+    said = f", {last.failed} failed" if last.failed else ""
+    say(f"{name}: {last.done} done{said} in {took}  (run {run_id})")
+    if not last.failed:
+        return 0
+    return PARTLY if last.done else FAILED
 
 
-def sentence(name: str, now: Progress, passed: float) -> str:
+def tell_failures(control: App, name: str, run_id: str) -> None:
+    """Say whom a run over a roster failed for, and why."""
+    works = control.rosters.works.last(name)
+    failed = [
+        (login, works[login].error)
+        for login, student in control.rosters.students(name).items()
+        if student.run.startswith(f"{run_id}.") and login in works and works[login].error
+    ]
+    for login, why in failed[:TOLD]:
+        say(f"  ✗ {login}: {why}")
+    if len(failed) > TOLD:
+        say(f"  and {len(failed) - TOLD} more: essaim students list {name}")
+
+
+class Pace:
+    """How fast something goes of late: what was quick at first may not be later."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def rate(self, ended: int, now: float) -> float:
+        """How many end in a second, when so many have ended by now; 0 when nobody can say."""
+        self._seen.append((now, ended))
+        while now - self._seen[0][0] > RECENT:
+            self._seen.popleft()
+        since, before = self._seen[0]
+        return (ended - before) / (now - since) if now > since else 0.0
+
+
+def sentence(name: str, now: Progress, rate: float) -> str:
     """How far it is, how fast, how long it will take, and what it waits for."""
     ended = now.done + now.failed
     parts = [f"{name}: {ended} of {now.total}"]
     if now.failed:
         parts.append(f"{now.failed} failed")
-    if ended >= ENOUGH and passed > 0:
-        rate = ended / passed
+    if ended >= ENOUGH and rate > 0:
         parts.append(f"{rate * 60:.0f} a minute")
         if ended < now.total:
             parts.append(f"about {duration((now.total - ended) / rate)} left")
-    waits = "; ".join(f"{many} {note}" for note, many in now.waits[:2])
-    return ", ".join(parts) + (f" · {waits}" if waits else "")
+    waits: dict[str, int] = {}
+    for note, many in now.waits:
+        what = _WHOSE.sub("", _TRIED.sub("tries again: ", note))
+        waits[what] = waits.get(what, 0) + many
+    most = sorted(waits.items(), key=lambda each: -each[1])[:2]
+    said = "; ".join(f"{what} ({many})" for what, many in most)
+    return ", ".join(parts) + (f" · {said}" if said else "")
+
+
+def fitting(text: str) -> str:
+    """As much of a text as one line of the terminal holds: a longer one could not be redrawn."""
+    try:
+        width = os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except (OSError, ValueError):
+        width = 80
+    return text if len(text) < width else f"{text[: max(width - 2, 0)]}…"
 
 
 @contextmanager
-def _shown(control: App, name: str, run_id: str, began: float) -> Iterator[None]:
+def _shown(control: App, name: str, run_id: str) -> Iterator[None]:
     """Say how far it is while the body runs: on one line of a terminal, else now and then."""
     from essaim.usecases import students
 
     ended = threading.Event()
     live = on_terminal()
+    pace = Pace()
+    pace.rate(0, time.monotonic())
 
     def show() -> None:
         said = ""
         while not ended.wait(LOOK if live else QUIET):
-            text = sentence(name, students.progress(control, run_id), time.monotonic() - began)
+            now = students.progress(control, run_id)
+            text = sentence(name, now, pace.rate(now.done + now.failed, time.monotonic()))
             if live:
-                sys.stderr.write(f"\r\033[K{text[:200]}")
+                sys.stderr.write(f"\r\033[K{fitting(text)}")
                 sys.stderr.flush()
             elif text != said:
                 said = text
@@ -144,12 +195,20 @@ def print_table(rows: Sequence[Row]) -> None:
     shown = [cells(row) for row in rows]
     if sys.stdout.isatty():
         _print_rich(shown)
-    else:
+    elif rows:
         sys.stdout.write(table(shown, COLUMNS) + "\n")
+    print_counts(rows)
+
+
+def print_counts(rows: Sequence[Row]) -> None:
+    """How many stand how, and what to do about those that failed."""
     counts: dict[str, int] = {}
     for row in rows:
         counts[row.state] = counts.get(row.state, 0) + 1
-    say(", ".join(f"{many} {state}" for state, many in counts.items()) or "nobody")
+    say(", ".join(f"{many} {state}" for state, many in counts.items()) or "nobody has a machine")
+    if again := [row for row in rows if row.todo.startswith("essaim students retry")]:
+        name = again[0].machine.partition("/")[0]
+        say(f"  → essaim students retry {name} tries {len(again)} again")
 
 
 def _print_rich(shown: Sequence[Sequence[str]]) -> None:
@@ -157,12 +216,20 @@ def _print_rich(shown: Sequence[Sequence[str]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(*COLUMNS, box=None, header_style="bold")
+    console = Console()
+    spared = _SPARED if console.width < WIDE else ()
+    kept = [
+        at
+        for at, heading in enumerate(COLUMNS)
+        if heading not in spared and any(row[at] for row in shown)
+    ]
+    made = Table(*(COLUMNS[at] for at in kept), box=None, header_style="bold")
     styles: dict[str, str] = {"failed": "red", "stuck": "red", "coming": "yellow", "retired": "dim"}
     for row in shown:
         style = styles.get(row[4].partition(" ")[0].rstrip(","), "")
-        made.add_row(*(Text(cell, style=style) for cell in row))
-    Console().print(made)
+        made.add_row(*(Text(row[at], style=style) for at in kept))
+    if shown:
+        console.print(made)
 
 
 def print_csv(rows: Sequence[Row]) -> None:
@@ -173,12 +240,18 @@ def print_csv(rows: Sequence[Row]) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(names)
     for row in rows:
-        writer.writerow([_harmless(getattr(row, name)) for name in names])
+        writer.writerow([_cell(name, getattr(row, name)) for name in names])
+
+
+def _cell(name: str, value: Any) -> Any:
+    if name not in ("since", "until"):
+        return _harmless(value)
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(value / 1000)) if value else ""
 
 
 def _harmless(value: Any) -> Any:
     text = str(value)
-    return f"'{text}" if text[:1] in "=+-@" and not isinstance(value, int) else value
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else value
 
 
 def print_lessons(lessons: Sequence[Lesson]) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from essaim.config.kinds import Kind, Word
 from essaim.config.problems import HintedError
 from essaim.config.schema import SiteSchema
 from essaim.model.spelling import meant
@@ -24,10 +24,8 @@ _TOKEN = re.compile(r"[^@!\s:/]+@[A-Za-z][A-Za-z0-9.\-_]+![A-Za-z][A-Za-z0-9.\-_
 _USER = re.compile(r"[^@!\s:/]+@[A-Za-z][A-Za-z0-9.\-_]+")
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 _RANGE = re.compile(r"([0-9]{3,9}) *- *([0-9]{3,9})")
-_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _LOWEST_ID, _MOST_IDS = 100, 500_000
 _MODES = ("static", "dhcp")
-_PATHS = (("ca",), ("secret", "file"), ("ssh", "key"))
 _SECRET = "secret: {env: PVE_TOKEN}, or {file: ~/.config/essaim/pve.token} with mode 0600"  # noqa: S105 - an example
 
 
@@ -78,12 +76,6 @@ def _ids(value: Any) -> Any:
     return f"{int(found[1])}-{int(found[2])}"
 
 
-def _word(value: Any) -> Any:
-    if not isinstance(value, str) or not _WORD.fullmatch(value):
-        raise HintedError("must be a name", "letters, digits, dots and dashes")
-    return value
-
-
 def _mode(value: Any) -> Any:
     if value not in _MODES:
         raise HintedError("must be static or dhcp", meant(str(value), _MODES))
@@ -95,9 +87,6 @@ def _address(value: Any) -> Any:
         return str(ipaddress.ip_address(value))
     except ValueError as exc:
         raise HintedError("must be an address", "such as 10.77.0.254") from exc
-
-
-Word = Annotated[str, BeforeValidator(_word)]
 
 
 class _Schema(BaseModel):
@@ -144,7 +133,7 @@ class ProxmoxSchema(SiteSchema):
     ssh: SshSchema | None = None
 
 
-def without_secrets(values: Mapping[str, Any], problems: Problems) -> bool:
+def _showable(values: Mapping[str, Any], problems: Problems) -> bool:
     """Whether no secret stands among the values: one that does is not shown."""
     if isinstance(values.get("secret"), str):
         problems.add(("site", "secret"), "site.secret holds the secret itself", _SECRET)
@@ -152,7 +141,7 @@ def without_secrets(values: Mapping[str, Any], problems: Problems) -> bool:
     return True
 
 
-def check(schema: ProxmoxSchema, problems: Problems) -> None:
+def _check(schema: ProxmoxSchema, problems: Problems) -> None:
     """Note what does not fit together."""
     if bool(schema.token) is bool(schema.user):
         what = "says both token and user" if schema.token else "says neither token nor user"
@@ -165,18 +154,12 @@ def check(schema: ProxmoxSchema, problems: Problems) -> None:
         problems.add(("site", "secret"), "site.secret must say env or file", _SECRET)
 
 
-def place(settings: dict[str, Any], problems: Problems) -> dict[str, Any]:
-    """Make paths absolute: they are written as seen from the lab the site's file lies in."""
-    for keys in _PATHS:
-        inner = settings if len(keys) == 1 else settings.get(keys[0])
-        text = inner.get(keys[-1]) if isinstance(inner, dict) else None
-        if isinstance(text, str) and text and "-----BEGIN" not in text and inner is not None:
-            inner[keys[-1]] = str(_lab(problems, ("site", *keys)) / Path(text).expanduser())
-    return settings
-
-
-def _lab(problems: Problems, keys: tuple[str, ...]) -> Path:
-    problems.add(keys, "")
-    origin = problems.found.pop().place  # nothing is wrong: only who wrote it is asked for
-    folder = Path(origin.file).absolute().parent if origin else Path.cwd()
-    return folder.parent if folder.name == "site" else folder
+KIND = Kind(
+    ProxmoxSchema,
+    names=False,
+    seeds=False,
+    stocked=True,
+    bridged=True,
+    showable=_showable,
+    check=_check,
+)

@@ -15,6 +15,10 @@ from essaim.model.school import Person
 from essaim.model.spelling import meant
 
 COLUMNS = ("login", "name", "mail", "group", "uid", "home")
+#: Begins a column for the school's own use.
+OWN = "#"
+#: Stands before the name: many a school's export has it apart.
+FIRST = "first"
 #: The same in French, as schools export them.
 ALIASES = {
     "identifiant": "login",
@@ -24,7 +28,12 @@ ALIASES = {
     "classe": "group",
     "groupe": "group",
     "class": "group",
+    "prénom": FIRST,
+    "prenom": FIRST,
+    "firstname": FIRST,
 }
+#: What Excel writes above a file to say what parts its cells.
+_SEPARATOR = re.compile(r"sep=(.)\r?\n")
 LOGIN = re.compile(r"[a-z0-9][a-z0-9._-]{0,31}")
 MAIL = re.compile(r"[^@\s]+@[^@\s]+")
 #: What a directory gives nobody, and no process runs as.
@@ -40,8 +49,7 @@ def read_people(file: Path) -> list[Person]:
         hint = meant(file.name, beside, kind="there are")
         raise InvalidError([Problem(f"there is no file {shown(file)}", hint=hint)]) from error
     except UnicodeDecodeError as error:
-        hint = "save it again as UTF-8"
-        raise InvalidError([Problem(f"{shown(file)} is not UTF-8", hint=hint)]) from error
+        raise InvalidError([_not_utf8(file, error)]) from error
     except OSError as error:
         raise InvalidError([Problem(f"{shown(file)} cannot be read: {error.strerror}")]) from error
     return _People(shown(file)).read(text)
@@ -73,15 +81,22 @@ class _People:
         self._machines: dict[str, str] = {}
 
     def read(self, text: str) -> list[Person]:
-        rows = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text), strict=True)
+        above = _SEPARATOR.match(text)
+        before = 1 if above else 0
+        body = text[above.end() :] if above else text
+        mark = above[1] if above else _delimiter(body)
+        rows = csv.reader(io.StringIO(body, newline=""), delimiter=mark, strict=True)
+        line = before  # the last that was read whole
         try:
-            headings = self._headings(next(rows, []))
+            headings = self._headings(next(rows, []), before + 1)
             self.check()
+            line = before + rows.line_num
             for row in rows:
+                line = before + rows.line_num
                 if any(cell.strip() for cell in row):
-                    self._row(row, headings, rows.line_num)
+                    self._row(row, headings, line)
         except csv.Error as error:
-            self.wrong(f"not CSV: {error}", rows.line_num)
+            self.wrong(f"not CSV: {_csv_words(error)}", line + 1)
         self.check()
         return self.people
 
@@ -90,37 +105,49 @@ class _People:
             raise InvalidError(self.problems)
 
     def wrong(self, what: str, line: int | None, hint: str = "") -> None:
+        # A group of a directory has no lines.
         place = Place(self.where, line) if line else None
-        self.problems.append(Problem(what, place, hint))
+        self.problems.append(Problem(what if line else f"{self.where}: {what}", place, hint))
 
-    def _headings(self, cells: Sequence[str]) -> list[str]:
+    def _headings(self, cells: Sequence[str], line: int) -> list[str]:
+        if not any(cell.strip() for cell in cells):
+            self.wrong("the file is empty", line, f"its first line says {','.join(COLUMNS)}")
+            return []
+        known = [word for word in map(_column, cells) if word in (*COLUMNS, FIRST)]
+        if not known:
+            hint = f"put {','.join(COLUMNS)} above it, or those of them you have"
+            self.wrong("the first line names no columns", line, hint)
+            return []
         found: list[str] = []
         for cell in cells:
-            word = cell.strip().lower()
-            word = ALIASES.get(word, word)
-            if word.startswith("#"):
-                word = ""  # for the school's own use
-            elif word not in COLUMNS:
-                near = meant(word, [*COLUMNS, *ALIASES], kind="columns are")
+            word = _column(cell)
+            if word not in (*COLUMNS, FIRST, OWN, ""):
+                near = meant(word, [*COLUMNS, *ALIASES]) or f"columns are {', '.join(COLUMNS)}"
                 self.wrong(
-                    f"unknown column {cell.strip()!r}", 1, near + "; # before it leaves it out"
+                    f"unknown column {cell.strip()!r}", line, f"{near} (# before it leaves it out)"
                 )
-            elif word in found:
-                self.wrong(f"the column {word} is there twice", 1)
+            elif word in found and word not in (OWN, ""):
+                self.wrong(f"the column {word} is there twice", line)
             found.append(word)
         if "login" not in found and not self.problems:
-            self.wrong("there is no column login", 1, "the first line says " + ",".join(COLUMNS))
+            self.wrong("there is no column login", line, "the first line says " + ",".join(COLUMNS))
         return found
 
     def _row(self, row: Sequence[str], headings: Sequence[str], line: int) -> None:
         if len(row) != len(headings):
             self.wrong(f"{len(row)} values, but {len(headings)} columns", line)
             return
-        said = {key: cell.strip() for key, cell in zip(headings, row, strict=True) if key}
+        cells = [(key, cell.strip()) for key, cell in zip(headings, row, strict=True)]
+        # Spreadsheets write columns that hold nothing: these may have no name.
+        for lost in (cell for key, cell in cells if cell and not key):
+            self.wrong(f"{lost!r} stands in a column without a name", line)
+        said = {key: cell for key, cell in cells if key not in (OWN, "")}
         uid = said.pop("uid", "") or "0"
         if not uid.isdecimal() or int(uid) > HIGHEST_UID:
             self.wrong(f"uid {uid!r} is not a number of a user", line)
             return
+        if first := said.pop(FIRST, ""):
+            said["name"] = f"{first} {said.get('name', '')}".strip()
         self.take(Person(uid=int(uid), **said), line)
 
     def take(self, person: Person, line: int | None) -> None:
@@ -150,6 +177,26 @@ class _People:
         if any(not each.isprintable() for each in (person.name, person.group, person.home)):
             self.wrong(f"{login}: a character that cannot be printed", line)
         self.people.append(person)
+
+
+def _column(cell: str) -> str:
+    """What a heading means: a column of ours, `OWN`, nothing, or a word that is unknown."""
+    word = cell.strip().lower()
+    return OWN if word.startswith(OWN) else ALIASES.get(word, word)
+
+
+def _csv_words(error: csv.Error) -> str:
+    if "unexpected end" in str(error):
+        return 'a quotation mark (") is opened here and never closed'
+    return str(error)
+
+
+def _not_utf8(file: Path, error: UnicodeDecodeError) -> Problem:
+    line = error.object[: error.start].count(b"\n") + 1
+    wide = error.object[:2] in (b"\xff\xfe", b"\xfe\xff")
+    known = "UTF-16" if wide else "WINDOWS-1252"
+    hint = f'in Excel: Save As, "CSV UTF-8"; or: iconv -f {known} -t UTF-8 {file.name} > utf8.csv'
+    return Problem(f"not UTF-8 (as {known}?)", Place(shown(file), line), hint)
 
 
 def _delimiter(text: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 
 from essaim.config.documents import Document, Keys
-from essaim.model.errors import InvalidError, Problem
+from essaim.model.errors import InvalidError, Place, Problem
 from essaim.model.spelling import meant
 
 if TYPE_CHECKING:
@@ -56,6 +56,10 @@ class Problems:
     def add(self, path: Iterable[str], what: str, hint: str = "") -> None:
         """Note a problem with what stands at a path."""
         self.found.append(self._report(tuple(path), what, hint))
+
+    def place(self, path: Iterable[str]) -> Place | None:
+        """Where what stands at a path was written."""
+        return self._report(tuple(path), "", "").place
 
     def validate(self, model: type[Model], data: Any, at: Keys = ()) -> Model | None:
         """Read data by a schema; None when it does not fit, and then the problems say why."""

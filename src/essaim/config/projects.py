@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from essaim.config.documents import Document, shown
+from essaim.config.drivers import DRIVERS
 from essaim.config.images import image_names, read_image
 from essaim.config.plays import (
     Play,
@@ -53,8 +54,6 @@ from essaim.model.stacks import Image, Machine, Network, Site, Size, Stack
 KINDS = {"ct": "lxc", "vm": "qemu"}
 _KEY = re.compile(r"(?:ssh|ecdsa|sk)-[a-z0-9@.-]+ +[A-Za-z0-9+/]+=*(?: .*)?")
 _SLUG = re.compile(r"[^a-z0-9]+")
-#: Sites of these drivers put each machine onto the network it names.
-_MANY_NETWORKS = ("proxmox",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,7 +206,7 @@ class _Reading:
             self.problems.add((*at, "gw"), what, f"an address of {block} other than the machine's")
 
     def check_networks(self, networks: list[str], site: Site | None) -> None:
-        if site is None or site.driver in _MANY_NETWORKS or len(set(networks)) <= 1:
+        if site is None or DRIVERS[site.driver].bridged or len(set(networks)) <= 1:
             return
         other = next(index for index, each in enumerate(networks) if each != networks[0])
         at = self.entries[other][0]
@@ -266,7 +265,7 @@ class _Reading:
             image = read_image(self.tree, str(name)) if name else None
             if image is not None:
                 return self.images.setdefault(image.name, image)
-        if site.driver == "proxmox":
+        if DRIVERS[site.driver].stocked:
             image = _stock(str(mapped or base), KINDS[at[0]])
             return self.images.setdefault(image.name, image)
         what = f"{'.'.join(at)}.base: site {site.name} has nothing called {mapped or base}"
@@ -317,7 +316,7 @@ def _rest(data: Mapping[str, Any]) -> ProjectSchema:
 
 
 def _stock(base: str, kind: str) -> Image:
-    """Something a Proxmox site has: an archive `STORAGE:NAME` for containers, else a template."""
+    """Something a site has: an archive `STORAGE:NAME` for containers, else a template."""
     settings: dict[str, Any] = {"kind": kind}
     if ":" not in base:
         settings |= {"template": base, "clone": "full"}

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from jinja2 import Environment, TemplateSyntaxError, nodes
 
 from essaim.config.documents import Document, Keys, shown
 from essaim.config.problems import Problems
@@ -20,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from essaim.config.tree import Tree
+    from jinja2 import Environment
 
-_JINJA = Environment()  # noqa: S701 - it only parses, and nothing here is HTML
+    from essaim.config.tree import Tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +82,9 @@ def read_role(tree: Tree, name: str) -> ReadRole | None:
 
 def uses(template: str, mapping: str) -> set[str]:
     """Find what a template takes from a mapping such as `needs`: `needs.x`, `needs['x']`."""
-    tree = _JINJA.parse(template)
+    from jinja2 import nodes  # noqa: PLC0415 - heavy, and many commands read no role
+
+    tree = _jinja().parse(template)
     found: set[str] = set()
     for node in tree.find_all((nodes.Getattr, nodes.Getitem)):
         assert isinstance(node, nodes.Getattr | nodes.Getitem)  # noqa: S101 - for the type checker
@@ -143,17 +144,26 @@ def _check_commands(schema: RoleSchema, problems: Problems) -> None:
             problems.add(("provides", key, "random"), what)
 
 
+@functools.cache
+def _jinja() -> Environment:
+    from jinja2 import Environment  # noqa: PLC0415 - heavy, and many commands read no role
+
+    return Environment()  # noqa: S701 - it only parses, and nothing here is HTML
+
+
 def _check_templates(schema: RoleSchema, home: Path, problems: Problems) -> None:
+    from jinja2 import TemplateSyntaxError  # noqa: PLC0415 - heavy, as above
+
     for path, text in _templates(schema):
         try:
-            _JINJA.parse(text)
+            _jinja().parse(text)
         except TemplateSyntaxError as exc:
             problems.add(path, f"{'.'.join(path)} is not a template: {exc.message}")
     for file in schema.files:
         if file.template is None or not _inside(home, file.template):
             continue
         try:
-            _JINJA.parse((home / file.template).read_text(encoding="utf-8"))
+            _jinja().parse((home / file.template).read_text(encoding="utf-8"))
         except TemplateSyntaxError as exc:
             place = Place(shown(home / file.template), exc.lineno)
             problems.found.append(Problem(f"not a template: {exc.message}", place))

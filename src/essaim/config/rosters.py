@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from essaim.config.addresses import FIRST, last_host
 from essaim.config.documents import Document, read, shown
+from essaim.config.drivers import DRIVERS
 from essaim.config.images import image_names, read_image
 from essaim.config.problems import HintedError, Problems
 from essaim.config.schema import SizeSchema
@@ -187,8 +188,8 @@ def compose_roster(where: str, options: Mapping[str, Any] | None = None) -> Rost
 
 def _image(tree: Tree, schema: RosterSchema, site: Site, problems: Problems) -> Image | None:
     image = read_image(tree, schema.image)
-    if image is None and site.driver == "proxmox":
-        # A template of the cluster needs no file of its own.
+    if image is None and DRIVERS[site.driver].stocked:
+        # A template of the site needs no file of its own.
         digest = hashlib.sha256(f"template {schema.image}".encode()).hexdigest()
         settings: dict[str, Any] = {"template": schema.image}
         return Image(name=schema.image, builder="template", digest=digest, settings=settings)

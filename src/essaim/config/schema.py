@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from essaim.config.problems import HintedError
 
 #: Who applies the roles of a new machine: we, over SSH, or the machine itself.
 BOOTSTRAPS = ("ssh", "cloud-init")
@@ -57,6 +60,21 @@ def _mode(value: Any) -> Any:
 def _bootstrap(value: Any) -> Any:
     if value not in BOOTSTRAPS:
         raise ValueError(f"must be {' or '.join(BOOTSTRAPS)}")
+    return value
+
+
+def _netmap(value: Any) -> Any:
+    """Networks of the same size, each seen as the one after it."""
+    hint = "such as {192.168.79.0/24: 10.200.79.0/24}"
+    if not isinstance(value, dict):
+        raise HintedError("must say which network is seen as which", hint)
+    for inner, seen in value.items():
+        try:
+            sizes = {ipaddress.IPv4Network(each).prefixlen for each in (inner, seen)}
+        except ValueError as error:
+            raise HintedError(f"must map networks ({error})", hint) from error
+        if len(sizes) > 1:
+            raise HintedError(f"maps {inner} to {seen}, which has another size", hint)
     return value
 
 
@@ -134,6 +152,8 @@ class SiteSchema(BaseModel):
     dhcp: dict[str, Any] | None = None
     desktop: dict[str, Any] | None = None
     directory: dict[str, Any] | None = None
+    #: Networks of the site, and how this computer sees them.
+    netmap: Annotated[dict[str, str], BeforeValidator(_netmap)] | None = None
     # For projects: see docs/projects.md.
     bases: Annotated[dict[str, str], BeforeValidator(_mapping)] | None = None
     awx: AwxSchema | None = None

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from essaim.config.documents import Keys
+from essaim.config.paths import make_absolute
 from essaim.config.problems import HintedError, Problems
 from essaim.model.errors import Problem
 from essaim.model.spelling import meant
@@ -24,8 +24,6 @@ _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|[0-9a-f:]+:[0-9a-f:
 _ZONE = re.compile(r"([A-Za-z0-9_]([A-Za-z0-9_/-]*[A-Za-z0-9_])?\.)+[A-Za-z][A-Za-z0-9-]*\.?")
 _PUBLIC_KEY = re.compile(r"(ssh|ecdsa|sk)-[a-z0-9@.-]+ [A-Za-z0-9+/]+=*( .*)?")
 _PASSWORD = re.compile(r"[^/]*//[^/@]*:[^/]*@")
-#: Paths that are written as seen from the lab.
-_PATHS = (("ca",), ("secret", "file"), ("ssh", "key"))
 
 
 def _host(value: Any) -> Any:
@@ -206,6 +204,7 @@ class GuacamoleSchema(_Schema):
     secret: Secret
     source: str = ""
     ca: str = ""
+    wake: bool = False
 
 
 class LdapSchema(_Schema):
@@ -237,7 +236,8 @@ def read_servers(
         if values.get(part) is not None:
             schema = read_server(part, values[part], problems, (*at, part))
             if schema is not None:
-                found[part] = _placed(schema.model_dump(exclude_unset=True), problems, (*at, part))
+                found[part] = schema.model_dump(exclude_unset=True)
+                make_absolute(found[part], problems, (*at, part))
     return found
 
 
@@ -276,20 +276,3 @@ def check_server(part: str, values: Any) -> _Schema:
     if schema is None:  # pragma: no cover - then there was a problem
         raise AssertionError(part)
     return schema
-
-
-def _placed(settings: dict[str, Any], problems: Problems, at: Keys) -> dict[str, Any]:
-    """Make paths absolute: they are written as seen from the lab the site's file lies in."""
-    for keys in _PATHS:
-        inner = settings if len(keys) == 1 else settings.get(keys[0])
-        text = inner.get(keys[-1]) if isinstance(inner, dict) else None
-        if inner is not None and text:
-            inner[keys[-1]] = str(_lab(problems, (*at, *keys)) / Path(text).expanduser())
-    return settings
-
-
-def _lab(problems: Problems, keys: Keys) -> Path:
-    problems.add(keys, "")
-    origin = problems.found.pop().place  # nothing is wrong: only who wrote it is asked for
-    folder = Path(origin.file).absolute().parent if origin else Path.cwd()
-    return folder.parent if folder.name == "site" else folder

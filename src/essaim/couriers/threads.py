@@ -30,8 +30,9 @@ LOOK_SOON = 0.005
 #: How long a run may be carried before another thread looks for more.
 HAND_OVER = 0.002
 
-#: How often a condition is looked at while runs move fast.
-CHECK_EVERY = 0.02
+#: How often a condition is looked at while runs move fast: at first, and once it has taken long,
+#: as a share of the time it has taken so far.
+CHECK_EVERY, CHECK_SHARE, CHECK_SELDOM = 0.02, 0.01, 0.25
 
 
 class Works(Protocol):
@@ -56,7 +57,7 @@ class ThreadCourier:
     def __init__(self, engine: Works, threads: int = 32) -> None:
         self._engine = engine
         self._most = threads
-        self._lock = threading.RLock()  # reentrant: a signal handler may come in between
+        self._lock = threading.RLock()
         self._watch = threading.Condition(self._lock)  # the watcher sleeps here
         self._turn = threading.Condition(self._lock)  # the other idle threads sleep here
         self._moved = threading.Condition(self._lock)  # callers of `wait` sleep here
@@ -81,7 +82,8 @@ class ThreadCourier:
         Returns False after `timeout` seconds, or once all has come to a halt after `interrupt`.
         """
         done = functools.partial(self._engine.settled, until) if isinstance(until, str) else until
-        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        began = time.monotonic()
+        deadline = math.inf if timeout is None else began + timeout
         self.wake()
         while True:
             with self._lock:
@@ -91,17 +93,18 @@ class ThreadCourier:
                 return True
             if ended or time.monotonic() >= deadline:
                 return False
-            self._await_move(moves, deadline)
+            pause = CHECK_SHARE * (time.monotonic() - began)
+            self._await_move(moves, deadline, min(max(pause, CHECK_EVERY), CHECK_SELDOM))
 
-    def _await_move(self, moves: int, deadline: float) -> None:
-        time.sleep(CHECK_EVERY)  # runs may move a thousand times a second: look at some of it
+    def _await_move(self, moves: int, deadline: float, pause: float) -> None:
+        time.sleep(pause)  # runs may move a thousand times a second: look at some of it
         with self._lock:
             if self._moves == moves and not (self._stopping and not self._threads):
                 left = deadline - time.monotonic()
                 self._moved.wait(max(0.0, min(left, LOOK_EVERY)))
 
     def interrupt(self) -> None:
-        """Begin to stop, without waiting.  Safe to call from a signal handler."""
+        """Begin to stop, without waiting."""
         self._engine.stop()
         with self._lock:
             self._stopping = True

@@ -40,6 +40,10 @@ class TakenError(RejectedError):
     code = "taken"
 
 
+class ClashError(TakenError):
+    """An address belongs to somebody else; the name is free, or ours: another address would do."""
+
+
 class WeakError(RejectedError):
     """The password would be guessed."""
 

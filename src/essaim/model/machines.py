@@ -96,6 +96,14 @@ class Cards(Protocol):
 
 
 @runtime_checkable
+class Stocked(Protocol):
+    """A driver whose images are things the site has: templates, archives."""
+
+    def check_image(self, image: Image) -> None:
+        """RejectedError, with a near spelling, when machines cannot be made from it there."""
+
+
+@runtime_checkable
 class Slow(Protocol):
     """A driver whose machines take longer to boot than a sandbox does."""
 

@@ -24,6 +24,11 @@ class RunState(enum.StrEnum):
         """No worker will ever touch it again."""
         return self in (RunState.DONE, RunState.FAILED, RunState.ABANDONED)
 
+    @property
+    def moving(self) -> bool:
+        """A worker is at it, or will be without anybody's doing."""
+        return self in (RunState.READY, RunState.RUNNING, RunState.WAITING)
+
 
 class StepState(enum.StrEnum):
     """Where a step is."""

@@ -6,7 +6,7 @@ import enum
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from essaim.model.machines import Observed
+from essaim.model.machines import Observed, Power
 from essaim.model.plans import Action, Change
 from essaim.model.school import Desktop, Host, Person
 from essaim.model.stacks import Machine
@@ -43,6 +43,7 @@ class Student:
     standing: Standing = Standing.COMING
     since: int = 0
     made: int = 0  #: when it was first ready: from then on there is something to lose
+    halted: int = 0  #: when somebody stopped it through Essaim; 0: it is wanted on
     error: str = ""  #: why it failed, in words
     run: str = ""  #: what last worked on it
     account: str = ""  #: the id of the account that is theirs; nothing until they claimed it
@@ -140,7 +141,19 @@ def _listed(
             made.changes.append(_change(machine, Action.CHANGE, "reset", reason))
             return
         made.outdated.append(login)
+    if there is not None and student is not None and is_off(student, there):
+        made.changes.append(_change(machine, Action.CHANGE, "wake", "wanted on, is off"))
+        return
     made.kept += 1
+
+
+def is_off(student: Student, there: Observed) -> bool:
+    """Whether a machine is off that nobody stopped through Essaim.
+
+    Nothing can be done about one whose node does not answer: to wait for it would hold up
+    everybody else.
+    """
+    return there.power is Power.OFF and not student.halted and "note" not in there.detail
 
 
 def _reason(machine: Machine, student: Student | None, there: Observed | None, seen: Seen) -> str:

@@ -12,6 +12,7 @@ import os
 import select
 import shutil
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ _RESULTS = {
     "runner_on_unreachable": "unreachable",
     "runner_on_async_failed": "failed",
 }
+#: How often the removal of a box is tried: for about ten seconds.
+TRIES = 100
 _TASKS = ("playbook_on_task_start", "playbook_on_handler_task_start")
 
 
@@ -72,6 +75,15 @@ def _alone() -> bool:
     return bool(readable) and not os.read(0, 1)
 
 
+def _remove(box: Path) -> None:
+    """Remove a box: it holds secrets, and nobody else will."""
+    for _ in range(TRIES):
+        shutil.rmtree(box, ignore_errors=True)
+        if not box.exists():
+            return
+        time.sleep(0.1)  # processes of the play that are just ending still write into it
+
+
 def main(box: Path) -> None:
     """Play what lies in a box that `playing` has filled."""
     import ansible_runner  # type: ignore[import-untyped]  # noqa: PLC0415 - heavy
@@ -100,7 +112,7 @@ def main(box: Path) -> None:
         quiet=True,
     )
     if cancelled():
-        shutil.rmtree(box, ignore_errors=True)  # it holds secrets, and nobody else will
+        _remove(box)
         return
     _tell({"kind": "end", "status": str(run.status), "exit_code": run.rc or 0})
 

@@ -23,7 +23,7 @@ import dns.name
 import dns.rcode
 import dns.update
 
-from essaim.model.errors import RejectedError, TakenError, TransientError
+from essaim.model.errors import ClashError, RejectedError, TakenError, TransientError
 from essaim.servers.dns_wire import Wire, refusal
 from essaim.servers.zones import Record, is_reverse, plain, records
 
@@ -66,7 +66,8 @@ class Rfc2136:
     def name(self, host: Host) -> None:
         """Make its address, alias and reverse records.
 
-        TakenError when one of the names leads elsewhere; then none of them was made.
+        TakenError when one of the names leads elsewhere, ClashError when the address leads to
+        another name; then none of them was made.
         """
         done: list[Record] = []
         for inside in self._sorted(host):
@@ -214,7 +215,8 @@ def _text(record: Record) -> str:
 
 def _taken(record: Record, values: set[str], kind: str = "") -> TakenError:
     held = " and ".join(sorted(values))
-    return TakenError(
+    error = ClashError if record.kind == "PTR" else TakenError
+    return error(
         f"{record.name} is {held}{kind} already, not {record.value}",
         hint="choose another name, or remove that record if nobody needs it",
     )

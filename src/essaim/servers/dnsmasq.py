@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from essaim.model.errors import RejectedError, TakenError
+from essaim.model.errors import ClashError, RejectedError, TakenError
 from essaim.model.school import Host
 from essaim.servers.cards import card, card_text
 
@@ -83,14 +83,15 @@ class Dnsmasq:
     def admit(self, host: Host) -> None:
         """Let the card have the address and the name from its next question on.
 
-        TakenError when another line of the folder has the card or the address.
+        TakenError when another line of the folder has the card, ClashError when it has the address.
         """
         wanted = _line(host)
         words = [_file(host), host.mac.lower(), re.escape(_shown(host)), wanted]
         for said in self._run(_ADMIT, words).splitlines():
             file, _, line = said.partition(":")
             if line != wanted:
-                raise TakenError(
+                own = host.mac.lower() in line.lower()
+                raise (TakenError if own else ClashError)(
                     f"{self._way} says in {self._settings.folder}/{file}: {line}; that leaves "
                     f"{host.address} for {host.mac} ({host.name}) out",
                     hint="choose another address, or remove that line",

@@ -6,17 +6,18 @@
       user: essaim                       # an administrator of Guacamole
       secret: {file: ~/.config/essaim/guacamole}
       ca: ca.pem                         # when no public authority has signed its certificate
+      wake: true                         # who logs in has their machine started
 
 A desktop is a connection; its group is a connection group below the root.  A connection of ours
-carries one parameter more, which says whom we let in; Guacamole passes on to machines only the
-parameters it knows.
+carries two parameters more, which say whom we let in and which control plane has made it; Guacamole
+passes on to machines only the parameters it knows.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,8 +28,8 @@ from essaim.servers.guacamole_rest import GoneError, RefusedError, Rest
 
 PROTOCOLS = ("rdp", "vnc", "ssh")
 _ROOT = "ROOT"
-#: The parameter that says a connection is ours, and who may use it.
-_PEOPLE = "essaim-people"
+#: The parameters that say who may use a connection of ours, and which control plane's it is.
+_PEOPLE, _PLANE = "essaim-people", "essaim-plane"
 #: Seconds for which a listing is believed by whoever would notice that it is old.
 _FRESH = 10.0
 _TRIES = 3
@@ -43,7 +44,18 @@ class Settings:
     secret: str = field(repr=False)
     source: str = ""  #: where it keeps accounts; its own choice when empty
     ca: str = ""
+    wake: bool = False  #: whether who logs in has their machine started; see `logins`
     within: float = 15.0  #: seconds for one question and its answer
+    plane: str = ""  #: which control plane this is: several may share one Guacamole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogIn:
+    """Somebody logged in to Guacamole."""
+
+    number: int  #: as its database counts them
+    person: str  #: as they are called there, in small letters
+    ago: float  #: seconds, by Guacamole's own clock
 
 
 class _Listing:
@@ -88,6 +100,7 @@ class Guacamole:
             ca=settings.ca,
             within=settings.within,
         )
+        self._plane = settings.plane
         self._connections = _Listing(lambda: self._by_name("connections"))
         self._groups = _Listing(lambda: self._by_name("connectionGroups"))
         self._users = _Listing(lambda: {name: name for name in self._rest.call("GET", ["users"])})
@@ -125,7 +138,7 @@ class Guacamole:
         for since in (began - _FRESH, began):
             if found := self._found(name, group, since):
                 # It is undone, too, when it could not be published, being somebody else's.
-                if _PEOPLE in self._parameters(found["identifier"]):
+                if self._is_ours(self._parameters(found["identifier"])):
                     self._drop("connections", found["identifier"])
                     self._connections.note((found["parentIdentifier"], name), None)
                 return
@@ -135,14 +148,27 @@ class Guacamole:
         return {(group, entry["name"]) for group, entry in self._listed()}
 
     def published(self) -> Sequence[Desktop]:
-        """Every desktop that was published; asks once for each, eight at a time."""
+        """Every desktop that this control plane published; asks for each, eight at a time."""
         listed = self._listed()
         with ThreadPoolExecutor(8) as pool:
             read = list(pool.map(self._parameters, (entry["identifier"] for _, entry in listed)))
         return [
             _desktop(entry, group, parameters)
             for (group, entry), parameters in zip(listed, read, strict=True)
-            if _PEOPLE in parameters
+            if self._is_ours(parameters)
+        ]
+
+    def logins(self) -> Sequence[LogIn]:
+        """Who logged in, the last thousand of them, in one question."""
+        entries, now = self._rest.newest(["history", "users"])
+        return [
+            LogIn(
+                number=int(entry["identifier"]),
+                person=str(entry["username"]).lower(),
+                ago=max(0.0, now - entry["startDate"] / 1000),
+            )
+            for entry in entries
+            if entry.get("identifier") and entry.get("username") and entry.get("startDate")
         ]
 
     def _listed(self) -> list[tuple[str, dict[str, Any]]]:
@@ -193,7 +219,7 @@ class Guacamole:
 
     def _create(self, desktop: Desktop, parent: str) -> dict[str, Any] | None:
         """Make the connection; None when there is one of that name."""
-        made = self._make("connections", _body(desktop, parent))
+        made = self._make("connections", self._body(desktop, parent))
         return {**made, "made": True} if made else None
 
     def _make(self, kind: str, body: dict[str, Any]) -> dict[str, Any] | None:
@@ -210,13 +236,14 @@ class Guacamole:
         """Make a connection of ours what the desktop says."""
         identifier = found["identifier"]
         before = self._rest.call("GET", ["connections", identifier, "parameters"])
-        if _PEOPLE not in before:
+        if not self._is_ours(before):
+            who = "another control plane" if _PEOPLE in before else "somebody else"
             raise TakenError(
                 f"Guacamole has a connection {desktop.name} in {desktop.group or 'its root'} "
-                "that was made by somebody else",
+                f"that was made by {who}",
                 hint="choose another name or group, or remove that connection",
             )
-        body = _body(desktop, found["parentIdentifier"])
+        body = self._body(desktop, found["parentIdentifier"])
         if before == body["parameters"] and found["protocol"] == desktop.protocol:
             return
         # Those who may no longer are shut out before we forget who they were.
@@ -254,6 +281,26 @@ class Guacamole:
         except GoneError:
             return
 
+    def _is_ours(self, parameters: Mapping[str, str]) -> bool:
+        """Whether this control plane made a connection; one that names none is any's."""
+        return _PEOPLE in parameters and parameters.get(_PLANE, self._plane) == self._plane
+
+    def _body(self, desktop: Desktop, parent: str) -> dict[str, Any]:
+        """A connection as the API takes it: what a desktop says is data throughout."""
+        return {
+            "parentIdentifier": parent,
+            "name": desktop.name,
+            "protocol": desktop.protocol,
+            "parameters": {
+                **desktop.settings,
+                "hostname": desktop.address,
+                "port": str(desktop.port),
+                _PEOPLE: " ".join(sorted(desktop.people)),
+                **({_PLANE: self._plane} if self._plane else {}),
+            },
+            "attributes": {},
+        }
+
     def _parameters(self, identifier: str) -> dict[str, str]:
         try:
             return dict(self._rest.call("GET", ["connections", identifier, "parameters"]))
@@ -270,25 +317,10 @@ class Guacamole:
         return {(entry.get("parentIdentifier", _ROOT), entry["name"]): entry for entry in listed}
 
 
-def _body(desktop: Desktop, parent: str) -> dict[str, Any]:
-    """A connection as the API takes it: what a desktop says is data throughout."""
-    return {
-        "parentIdentifier": parent,
-        "name": desktop.name,
-        "protocol": desktop.protocol,
-        "parameters": {
-            **desktop.settings,
-            "hostname": desktop.address,
-            "port": str(desktop.port),
-            _PEOPLE: " ".join(sorted(desktop.people)),
-        },
-        "attributes": {},
-    }
-
-
 def _desktop(connection: dict[str, Any], group: str, parameters: dict[str, str]) -> Desktop:
     given = dict(parameters)
     people = tuple(given.pop(_PEOPLE).split())
+    given.pop(_PLANE, None)
     address, port = given.pop("hostname", ""), given.pop("port", "")
     return Desktop(
         name=connection["name"],

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ssl
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
@@ -52,12 +53,34 @@ class Rest:
 
         GoneError when it is not there, RefusedError when it was refused for what was sent.
         """
+        answer = self._asked(method, path, body)
+        return answer.json() if answer.content else None
+
+    def newest(self, path: Sequence[str]) -> tuple[list[dict[str, Any]], float]:
+        """List a history, the newest first, and what time it is there, in seconds since 1970.
+
+        Guacamole gives no more than a thousand, and in no order unless it is asked for one.
+        """
+        answer = self._asked("GET", path, query={"order": "-startDate"})
+        return answer.json(), _time_there(answer)
+
+    def _asked(
+        self,
+        method: str,
+        path: Sequence[str],
+        body: Any = None,
+        query: Mapping[str, str] | None = None,
+    ) -> httpx.Response:
         answer = None
         for _ in range(2):
             token = self._token or self._log_in("")
             whole = "/".join(quote(part, safe="") for part in (self._source, *path))
             answer = self._send(
-                method, f"session/data/{whole}", json=body, headers={"Guacamole-Token": token}
+                method,
+                f"session/data/{whole}",
+                json=body,
+                params=query,
+                headers={"Guacamole-Token": token},
             )
             if answer.status_code != HTTPStatus.FORBIDDEN:
                 break
@@ -65,7 +88,7 @@ class Rest:
             self._log_in(token)
         if answer is None or not answer.is_success:
             raise self._refusal(answer, f"{method} {'/'.join(path)}")
-        return answer.json() if answer.content else None
+        return answer
 
     def _log_in(self, old: str) -> str:
         """Get a token in place of an old one; one of many who ask at once does it for all."""
@@ -118,6 +141,14 @@ class Rest:
                 text, hint="is desktop.url right, with the path of the web application?"
             )
         return RefusedError(text)
+
+
+def _time_there(answer: httpx.Response) -> float:
+    """The time by the server's own clock; by ours when it does not say."""
+    try:
+        return parsedate_to_datetime(answer.headers["Date"]).timestamp()
+    except (KeyError, ValueError):
+        return time.time()
 
 
 def _sentence(answer: httpx.Response) -> tuple[str, str]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from essaim.model.errors import RejectedError, TakenError, TransientError
+from essaim.model.errors import ClashError, RejectedError, TakenError, TransientError
 from essaim.model.school import Host
 from essaim.servers.cards import card, card_text
 from essaim.servers.kea_errors import explained
@@ -93,7 +93,7 @@ class Kea:
     def admit(self, host: Host) -> None:
         """Reserve its address and name for its card, from the card's next question on.
 
-        TakenError when another card has the address, or this card another one.
+        ClashError when another card has the address, TakenError when this card has another one.
         """
         with self._connected() as connection:
             row = self._row(connection, host)
@@ -215,7 +215,7 @@ class Kea:
         for identifier, address, name in found:
             theirs = bytes(identifier)
             if theirs != row["card"]:
-                raise TakenError(
+                raise ClashError(
                     f"{host.address} is reserved for {card_text(theirs)} ({name or 'no name'})",
                     hint="choose another address, or remove that reservation",
                 )

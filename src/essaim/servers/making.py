@@ -49,14 +49,15 @@ def make_addresses(settings: Mapping[str, Any]) -> Addresses:
         return Kea(Settings(**_open(given, "Kea's database")))
 
 
-def make_desktops(settings: Mapping[str, Any]) -> Desktops:
-    """Make the remote desktop gateway that `desktop` of a site says."""
+def make_desktops(settings: Mapping[str, Any], plane: str = "") -> Desktops:
+    """Make the remote desktop gateway that `desktop` of a site says, for one control plane."""
     given = _checked("desktop", settings)
     given.pop("kind")
     with _installed():
         from essaim.servers.guacamole import Guacamole, Settings
 
-        return Guacamole(Settings(**_open(given, f"{given['user']} at Guacamole")))
+        opened = _open(given, f"{given['user']} at Guacamole")
+        return Guacamole(Settings(**opened, plane=plane))
 
 
 def make_directory(settings: Mapping[str, Any]) -> Directory:

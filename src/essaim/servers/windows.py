@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from essaim.model.errors import RejectedError, TakenError
+from essaim.model.errors import ClashError, RejectedError, TakenError
 from essaim.model.school import Host
 from essaim.servers import windows_scripts as scripts
 from essaim.servers.cards import card
@@ -37,12 +37,14 @@ class WindowsDns:
     def name(self, host: Host) -> None:
         """Make its address, alias and reverse records.
 
-        TakenError when one of the names leads elsewhere; then none of them was made.
+        TakenError when one of the names leads elsewhere, ClashError when the address leads to
+        another name; then none of them was made.
         """
         wanted = [_shown(record) for record in records(host, self._zones)]
         said = self._shells.run(scripts.NAME, {"Records": json.dumps(wanted), "Ttl": self._ttl})
         if taken := said.get("taken"):
-            raise TakenError(
+            error = ClashError if is_reverse(taken["zone"]) else TakenError
+            raise error(
                 f"{taken['name']}.{taken['zone']} is {taken['value']} ({taken['kind']}) already, "
                 f"not {taken['wanted']}",
                 hint="choose another name, or remove that record if nobody needs it",
@@ -82,7 +84,7 @@ class WindowsDhcp:
     def admit(self, host: Host) -> None:
         """Reserve its address and name for its card, from the card's next question on.
 
-        TakenError when another card has the address, or this card another one.
+        ClashError when another card has the address, TakenError when this card has another one.
         """
         if ":" in host.address:
             raise RejectedError(f"{host.name}: reservations are for IPv4, not {host.address}")
@@ -95,7 +97,8 @@ class WindowsDhcp:
             )
         for held in said["held"]:
             if (held["address"], held["card"], held["name"]) != tuple(wanted.values()):
-                raise TakenError(
+                error = TakenError if held["card"] == wanted["Card"] else ClashError
+                raise error(
                     f"{held['address']} is reserved for {held['card'].replace('-', ':')} "
                     f"({held['name'] or 'no name'}): that leaves {host.address} for {host.mac} "
                     f"({host.name}) out",

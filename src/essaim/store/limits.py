@@ -6,7 +6,7 @@ after a worker that died finds what it had begun, and which task of the site it 
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, fields
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
@@ -34,6 +34,7 @@ adaptive = Table(
     Column("borne", Integer, nullable=False),
     Column("streak", Integer, nullable=False),
     Column("patience", Integer, nullable=False),
+    Column("share", Integer, nullable=False, server_default="0"),
     Column("halved_at", BigInteger, nullable=False),
     **MARIADB,
 )
@@ -49,12 +50,12 @@ adaptive_use = Table(
     **MARIADB,
 )
 
-_FIELDS = (adaptive.c.allowed, adaptive.c.borne, adaptive.c.streak, adaptive.c.patience)
+_FIELDS = tuple(adaptive.c[field.name] for field in fields(Limit))
 _NAMED = adaptive.c.name == bindparam("b_name")
 FIND = sa.select(*_FIELDS).where(_NAMED)
 LOCK = FIND.with_for_update()
-HALVED = sa.update(adaptive).where(_NAMED).values(halved_at=db_now())
-#: Whether a use was begun after the limit was last halved.
+LOWERED = sa.update(adaptive).where(_NAMED).values(halved_at=db_now())
+#: Whether a use was begun after the limit was last lowered.
 FRESH = sa.select(adaptive_use.c.since_at >= adaptive.c.halved_at).where(
     adaptive.c.name == bindparam("b_name"),
     adaptive_use.c.name == adaptive.c.name,
@@ -214,9 +215,10 @@ def _learn(connection: Connection, gate: Gate, holder: str, refused: frozenset[s
     before, used = _lock(connection, gate.name), _count(connection, gate.name)
     if gate.name in refused:
         if not connection.execute(FRESH, {"b_name": gate.name, "b_holder": holder}).scalar():
-            return  # one of many that began before the limit was halved
+            return  # one of many that began before the limit was lowered
         after = plan.refused(before, used)
-        connection.execute(HALVED, {"b_name": gate.name})
+        if after.allowed < before.allowed:
+            connection.execute(LOWERED, {"b_name": gate.name})
     elif refused:
         return  # what was refused elsewhere says nothing about this one
     else:

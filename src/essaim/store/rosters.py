@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from contextlib import suppress
+from dataclasses import asdict, replace
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +13,12 @@ import sqlalchemy as sa
 from sqlalchemy import bindparam
 
 from essaim.model.errors import RejectedError
-from essaim.model.runs import RunState
 from essaim.model.school import Person
 from essaim.plan.rosters import Standing, Student
 from essaim.store.database import db_now
-from essaim.store.reservations import HELD, RELEASE, reservation
-from essaim.store.schema import roster, run, student, teacher, timetable
+from essaim.store.reservations import HELD, OWN, RELEASE, reservation
+from essaim.store.rosters_work import Progress, Work, Works
+from essaim.store.schema import roster, student, teacher, timetable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
     from essaim.store.database import Database
 
+__all__ = ["ADDRESS", "Progress", "Rosters", "Work", "holder_of"]
+
 ADDRESS = "address"
-MOVING = (RunState.READY, RunState.RUNNING, RunState.WAITING)
 NOW = sa.select(db_now())
 _OF = student.c.roster == bindparam("b_roster")
 _ONE = (_OF, student.c.login == bindparam("b_login"))
@@ -72,6 +73,7 @@ STAND = (
         standing=bindparam("b_standing"),
         since_at=bindparam("b_since"),
         made_at=bindparam("b_made"),
+        halted_at=bindparam("b_halted"),
         error=bindparam("b_error"),
     )
 )
@@ -83,22 +85,8 @@ def holder_of(machine: str) -> str:
     return f"{ADDRESS} {machine}"
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far the children of a run are, and what those that pause wait for."""
-
-    states: Mapping[RunState, int]
-    notes: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What the last run on a student's machine came to, or is doing."""
-
-    workflow: str
-    state: RunState
-    note: str
-    error: str
+class _QuickerError(Exception):
+    """Somebody else was quicker with an address."""
 
 
 class Rosters:
@@ -106,6 +94,7 @@ class Rosters:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.works = Works(database)
 
     def now(self) -> int:
         """The database's clock."""
@@ -257,18 +246,55 @@ class Rosters:
             )
 
     def release(self, site: str, machine: str) -> None:
-        """Give up a machine's address.  Nothing if it has none."""
+        """Give up a machine's address: there is no machine.  Nothing if it has none."""
         values = {"b_site": site, "b_holder": holder_of(machine)}
 
         def body(connection: Connection) -> None:
             connection.execute(RELEASE, values)
-            its = sa.update(student).where(_MACHINE).values(address="")
+            its = sa.update(student).where(_MACHINE).values(address="", halted_at=0)
             connection.execute(its, {"b_machine": machine})
 
         self._database.write(body)
 
-    def stand(self, machine: str, standing: Standing, error: str = "") -> None:
-        """Keep how it stands with a student's machine.  Nothing if nobody has it."""
+    def move(self, site: str, machine: str, candidates: Iterable[int]) -> str:
+        """Give a machine another address than it has, the first that nobody else has.
+
+        RejectedError when all are taken; then nothing changes.
+        """
+        choice = list(candidates)
+        own = {"b_site": site, "b_holder": holder_of(machine)}
+
+        def body(connection: Connection) -> str:
+            asked = {"b_site": site, "b_kind": ADDRESS}
+            taken = {row.number for row in connection.execute(HELD, asked)}
+            number = next((number for number in choice if number not in taken), None)
+            if number is None:
+                raise _full(site, choice)
+            connection.execute(RELEASE, own)
+            row = {"site": site, "kind": ADDRESS, "number": number, "holder": own["b_holder"]}
+            connection.execute(self._database.insert_missing(reservation), [row])
+            if connection.execute(OWN, {**asked, **own}).scalar() != number:
+                raise _QuickerError
+            address = str(IPv4Address(number))
+            its = sa.update(student).where(_MACHINE).values(address=address)
+            connection.execute(its, {"b_machine": machine})
+            return address
+
+        while True:
+            # What was begun is undone: theirs is seen the next time.
+            with suppress(_QuickerError):
+                return self._database.write(body)
+
+    def halt(self, machine: str, *, on: bool) -> None:
+        """Keep whether a machine is wanted on, or was stopped by somebody."""
+        its = sa.update(student).where(_MACHINE).values(halted_at=0 if on else db_now())
+        self._database.write(lambda c: c.execute(its, {"b_machine": machine}))
+
+    def stand(self, machine: str, standing: Standing, error: str = "", *, on: bool = False) -> None:
+        """Keep how it stands with a student's machine, and with `on` that it is wanted on.
+
+        Nothing if nobody has it.
+        """
 
         def body(connection: Connection) -> None:
             row = connection.execute(OF_MACHINE, {"b_machine": machine}).first()
@@ -281,6 +307,7 @@ class Rosters:
                 "b_standing": standing.value,
                 "b_since": row.since_at if row.standing == standing.value else now,
                 "b_made": 0 if standing is Standing.WITHOUT else made,
+                "b_halted": 0 if on else row.halted_at,
                 "b_error": error,
             }
             connection.execute(STAND, values)
@@ -298,47 +325,6 @@ class Rosters:
         """Keep that there is nothing to lose on these machines."""
         its = sa.update(student).where(_MACHINE).values(made_at=0)
         self._database.write(lambda c: c.execute(its, [{"b_machine": each} for each in machines]))
-
-    def busy(self, of: str) -> dict[str, str]:
-        """Return the machines of a roster at which a run is at work by itself, with that run."""
-        wanted = (
-            sa.select(student.c.machine, student.c.run)
-            .join(run, run.c.id == student.c.run)
-            .where(
-                _OF,
-                run.c.parent.is_(None),
-                run.c.state.in_([state.value for state in MOVING]),
-            )
-        )
-        rows = self._database.read(lambda c: c.execute(wanted, {"b_roster": of}).all())
-        return {row.machine: row.run for row in rows}
-
-    def works(self, of: str) -> dict[str, Work]:
-        """Return what the last run on each machine of a roster came to, by login."""
-        wanted = (
-            sa.select(student.c.login, run.c.workflow, run.c.state, run.c.note, run.c.error)
-            .join(run, run.c.id == student.c.run)
-            .where(_OF)
-        )
-        rows = self._database.read(lambda c: c.execute(wanted, {"b_roster": of}).all())
-        return {
-            row.login: Work(row.workflow, RunState(row.state), row.note, row.error) for row in rows
-        }
-
-    def progress(self, parent: str) -> Progress:
-        """Count the children of a run by their state, and by what they say they wait for."""
-        wanted = (
-            sa.select(run.c.state, run.c.note, sa.func.count().label("many"))
-            .where(run.c.parent == parent)
-            .group_by(run.c.state, run.c.note)
-        )
-        states: Counter[RunState] = Counter()
-        notes: Counter[str] = Counter()
-        for row in self._database.read(lambda c: c.execute(wanted).all()):
-            states[RunState(row.state)] += row.many
-            if row.note and not RunState(row.state).over:
-                notes[row.note] += row.many
-        return Progress(states, notes)
 
     def forget(self, site: str, machines: Collection[str]) -> None:
         """Forget students, and give up the addresses of their machines."""
@@ -360,6 +346,7 @@ def _student(row: Any) -> Student:
         standing=Standing(row.standing),
         since=row.since_at,
         made=row.made_at,
+        halted=row.halted_at,
         error=row.error,
         run=row.run,
         account=row.account,

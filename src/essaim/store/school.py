@@ -26,6 +26,7 @@ student = Table(
     Column("standing", WORD, nullable=False),
     Column("since_at", BigInteger, nullable=False),
     Column("made_at", BigInteger, nullable=False),  # when there was first something to lose
+    Column("halted_at", BigInteger, nullable=False, server_default="0"),  # 0: wanted on
     Column("error", BODY, nullable=False),
     Column("run", NAME, nullable=False),
     # The account that is theirs, and the digest of the code with which they claim it.

@@ -41,6 +41,7 @@ def power(
     *,
     own: bool = True,
     label: str = "",
+    who: str = "",
 ) -> str:
     """Begin to start or stop the machines of a roster, or to do one of `VERBS` to some of them.
 
@@ -50,7 +51,7 @@ def power(
     known = services.rosters.students(name)
     rosters.check_logins(known, logins)
     chosen = [each for login, each in known.items() if not logins or login in logins]
-    busy = services.rosters.busy(name)
+    busy = services.rosters.works.busy(name)
     theirs = [each for each in chosen if each.address and _fits(each, verb)]
     theirs = [each for each in theirs if each.machine not in busy]
     if not theirs:
@@ -66,7 +67,8 @@ def power(
     ]
     if verb == "reset":
         services.rosters.unmade([each.machine for each in theirs])
-    return rosters.begin(services, roster, changes, list(known.values()), own=own, label=label)
+    everybody = list(known.values())
+    return rosters.begin(services, roster, changes, everybody, own=own, label=label, who=who)
 
 
 def _fits(student: Student, verb: str) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from essaim.drivers.doctor import Check
 from essaim.model.errors import EssaimError
 from essaim.model.stacks import Site
 
@@ -20,38 +20,12 @@ if TYPE_CHECKING:
 FREE_DISK = 3 * 2**30
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing looked at."""
-
-    name: str
-    ok: bool
-    text: str
-    warn: bool = False  #: it works, but not as well as it could: `text` says how to better it
-
-
-class Seen(Protocol):
-    """One thing a driver looked at: a `Check`, or a tuple that begins as one."""
-
-    @property
-    def name(self) -> str:
-        """What was looked at."""
-
-    @property
-    def ok(self) -> bool:
-        """Whether machines can be made in spite of it."""
-
-    @property
-    def text(self) -> str:
-        """What was found, and what to do."""
-
-
 @runtime_checkable
 class Examines(Protocol):
     """A driver that can say what it finds where its machines come from."""
 
-    def doctor(self) -> Sequence[Seen]:
-        """List what was looked at; one may also have `warn`."""
+    def doctor(self) -> Sequence[Check]:
+        """List what was looked at."""
 
 
 def examine(services: Services) -> list[Check]:
@@ -88,9 +62,8 @@ def _checks(services: Services) -> Iterator[Check]:
 
 def _driver(services: Services, site: Site) -> Iterator[Check]:
     driver = services.driver(site)
-    for seen in driver.doctor() if isinstance(driver, Examines) else ():
-        warn = bool(getattr(seen, "warn", False))
-        yield Check(seen.name, ok=seen.ok, text=seen.text, warn=warn)
+    if isinstance(driver, Examines):
+        yield from driver.doctor()
 
 
 def _database(services: Services) -> Check:

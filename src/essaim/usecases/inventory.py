@@ -123,7 +123,7 @@ def _variables(services: Services, stack: Stack, machine: Machine) -> dict[str, 
         (lambda target: driver.proxy_command(target.name)) if isinstance(driver, Dials) else None
     )
     known = services.keyring.known_hosts_file([each.name for each in stack.machines])
-    target = machine_target(driver, services.keyring, machine)
+    target = machine_target(stack.site, driver, services.keyring, machine)
     reached = connection(target, keyring=services.keyring, known_hosts=known, proxy=proxy)
     return {"essaim_machine": str(machine.name), "essaim_site": stack.site.name, **reached}
 

@@ -10,7 +10,7 @@ from essaim.model.errors import SetupError, UnknownError
 from essaim.model.machines import Dials
 from essaim.model.spelling import meant
 from essaim.usecases.stacks import stored_stack
-from essaim.workflows.tools import machine_target
+from essaim.workflows.tools import address_from_here, machine_target
 
 if TYPE_CHECKING:
     from essaim.model.errors import EssaimError
@@ -44,7 +44,7 @@ def find_one(services: Services, pattern: str) -> tuple[Stack, Machine]:
 def targets(services: Services, stack: Stack, machines: Sequence[Machine]) -> list[Target]:
     """How to reach these machines."""
     driver = services.driver(stack.site)
-    return [machine_target(driver, services.keyring, machine) for machine in machines]
+    return [machine_target(stack.site, driver, services.keyring, each) for each in machines]
 
 
 def run(
@@ -73,7 +73,7 @@ def ssh_command(services: Services, pattern: str, extra: Sequence[str]) -> list[
     if isinstance(driver, Dials):
         proxy = " ".join(_quote(word) for word in driver.proxy_command(machine.name))
         options += ["-o", f"ProxyCommand={proxy}", "-o", "ProxyUseFdpass=yes"]
-    return ["ssh", *options, f"root@{machine.address}", *extra]
+    return ["ssh", *options, f"root@{address_from_here(stack.site, machine)}", *extra]
 
 
 def _quote(word: str) -> str:

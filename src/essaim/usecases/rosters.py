@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-import getpass
 import secrets
-import socket
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from essaim.config.people import check_people, machine_of
 from essaim.config.rosters import Roster, addresses, roster_from_json, roster_to_json
-from essaim.config.serial import stack_to_json
 from essaim.model.errors import HeldError, InvalidError, Problem, UnknownError
+from essaim.model.machines import Stocked
 from essaim.model.names import MachineName
-from essaim.model.plans import Change, Plan
+from essaim.model.plans import Change
 from essaim.model.runs import NewRun, RunState, child_id
 from essaim.model.spelling import meant
 from essaim.model.stacks import Machine, Network, Stack
 from essaim.plan import rosters as planning
 from essaim.plan.rosters import Decided, Seen, Standing, Student, decide
-from essaim.plan.serial import plan_to_json
-from essaim.usecases.stacks import KEEP, give_way
+from essaim.usecases.stacks import give_way, prune, run_over, store
 
 if TYPE_CHECKING:
     from essaim.model.school import Desktops, Person
     from essaim.usecases.services import Services
 
+#: The workflow of a run over a whole roster.
+WORKFLOW = "roster"
+#: States of work that ended without having been done.
+IN_VAIN = (RunState.FAILED, RunState.STUCK)
 UNFINISHED = [state for state in RunState if not state.over]
 #: What makes a student's machine; the others take it away, or turn it on and off.
 MAKING = ("enrol", "mend", "reset")
@@ -62,7 +63,8 @@ def members(services: Services, roster: Roster, group: str) -> list[Person]:
     directory = services.directory(roster.site)
     if directory is None:
         raise UnknownError(
-            f"site {roster.site.name} names no directory", hint="directory: in its site file"
+            f"site {roster.site.name} names no directory",
+            hint="directory: in its site file; --site SITE names another site",
         )
     return check_people(directory.members(group), group)
 
@@ -101,6 +103,7 @@ def plan(
         now=services.rosters.now(),
         reset=reset,
     )
+    _check_image(services, roster, decided)
     own = {student.address for student in services.rosters.students(roster.name).values()}
     return Planned(
         roster=roster,
@@ -110,6 +113,16 @@ def plan(
         seen=seen,
         taken=frozenset(taken - own),
     )
+
+
+def _check_image(services: Services, roster: Roster, decided: Decided) -> None:
+    """See that there is what new machines are made from, before each of them finds that out."""
+    before = services.rosters.get(roster.name)
+    same = before is not None and roster_from_json(before).image == roster.image
+    makes = any(decided.of(verb) for verb in MAKING)
+    driver = services.driver(roster.site)
+    if isinstance(driver, Stocked) and (makes or not same):
+        driver.check_image(roster.image)
 
 
 def clear(services: Services, name: str) -> None:
@@ -142,10 +155,11 @@ def _published(desktops: Desktops) -> Collection[tuple[str, str]]:
     return {(each.group, each.name) for each in desktops.published()}
 
 
-def apply(services: Services, planned: Planned) -> str:
+def apply(services: Services, planned: Planned, *, own: bool = True, who: str = "") -> str:
     """Begin to carry out what a roster comes to; returns the run's id, nothing without changes.
 
-    HeldError when somebody else is at work on the roster.
+    With `own`, this process carries it; else whoever carries runs does.  HeldError when somebody
+    else is at work on the roster.
     """
     roster, decided = planned.roster, planned.decided
     if not decided.changes:
@@ -158,14 +172,13 @@ def apply(services: Services, planned: Planned) -> str:
     placed = services.rosters.enrol(roster.site.name, coming, free) if coming else {}
     if renewed := [change.machine for change in changes if change.verb == "reset"]:
         services.rosters.unmade(renewed)
-    leaving = {c.machine: child_id(run, c.key) for c in changes if c.verb not in MAKING}
-    services.rosters.working(leaving)
+    others = {c.machine: child_id(run, c.key) for c in changes if c.verb not in MAKING}
+    services.rosters.working(others)
     stack = _stack(services, planned, placed)
-    plan_id = store_plan(services, stack, changes, roster)
+    made = store(services, stack, roster.lab, changes)
     _keep(services, planned)
-    services.journal.prune(KEEP)
-    services.stacks.prune_plans(KEEP)
-    services.engine.start([_parent(services, roster, run, plan_id)])
+    prune(services)
+    _set_off(services, run_over(services, made, WORKFLOW, run, who=who), own=own)
     return run
 
 
@@ -177,21 +190,26 @@ def begin(
     *,
     own: bool,
     label: str = "",
+    who: str = "",
 ) -> str:
     """Begin one run with a child for each change, for students who have their machines.
 
     With `own`, this process carries it; else whoever carries runs does.
     """
     run = secrets.token_hex(4)
-    plan_id = store_plan(services, stack_of(roster, everybody), changes, roster)
-    parent = _parent(services, roster, run, plan_id, label)
+    made = store(services, stack_of(roster, everybody), roster.lab, changes)
+    parent = run_over(services, made, WORKFLOW, run, who=who, label=label)
+    _set_off(services, parent, own=own)
+    services.rosters.working({change.machine: child_id(run, change.key) for change in changes})
+    return run
+
+
+def _set_off(services: Services, parent: NewRun, *, own: bool) -> None:
     if own:
         services.engine.start([parent])
     else:
         services.journal.add([parent])
-        services.courier.wake(run)
-    services.rosters.working({change.machine: child_id(run, change.key) for change in changes})
-    return run
+        services.courier.wake(parent.id)
 
 
 def stored(services: Services, name: str) -> Roster:
@@ -209,10 +227,12 @@ def retry(services: Services, name: str, logins: Collection[str] = ()) -> Planne
     roster = stored(services, name)
     known = services.rosters.students(name)
     check_logins(known, logins)
+    works = services.rosters.works.last(name)
+    in_vain = {login for login, work in works.items() if work.state in IN_VAIN}
     failed = {
         login
         for login, student in known.items()
-        if student.standing in (Standing.FAILED, Standing.COMING)
+        if (student.standing in (Standing.FAILED, Standing.COMING) or login in in_vain)
         and (not logins or login in logins)
     }
     people = [known[login].person for login in known if login in failed]
@@ -289,7 +309,7 @@ def _refuse_strangers(services: Services, roster: Roster) -> None:
 
 def _unbusy(services: Services, planned: Planned) -> list[Change]:
     """Leave out students at whose machine somebody is at work this very moment."""
-    busy = services.rosters.busy(planned.roster.name)
+    busy = services.rosters.works.busy(planned.roster.name)
     changes = [change for change in planned.decided.changes if change.machine not in busy]
     if not changes:
         raise HeldError(
@@ -332,27 +352,6 @@ def _stack(services: Services, planned: Planned, placed: Mapping[str, Student]) 
     """Everybody who has an address: those who come, those who stay, those who leave."""
     everybody = {**services.rosters.students(planned.roster.name), **placed}
     return stack_of(planned.roster, list(everybody.values()))
-
-
-def store_plan(services: Services, stack: Stack, changes: Sequence[Change], roster: Roster) -> str:
-    """Keep a plan for the steps of runs to find; returns its id."""
-    plan_id = secrets.token_hex(4)
-    made = Plan(stack=stack.name, changes=tuple(changes), world="", wanted="")
-    body = {"plan": plan_to_json(made), "stack": stack_to_json(stack), "lab": str(roster.lab)}
-    services.stacks.put_plan(plan_id, stack.name, body)
-    return plan_id
-
-
-def _parent(services: Services, roster: Roster, run: str, plan_id: str, label: str = "") -> NewRun:
-    return NewRun(
-        id=run,
-        workflow="roster",
-        subject=roster.name,
-        input={"plan": plan_id, "site": roster.site.name, "label": label},
-        holds=f"stack:{roster.name}",
-        who=f"{getpass.getuser()}@{socket.gethostname()}",
-        site=roster.site.name if services.site_queues else "",
-    )
 
 
 def _keep(services: Services, planned: Planned) -> None:

@@ -22,12 +22,13 @@ from essaim.model.fleet import Role
 from essaim.model.machines import Snapshots
 from essaim.model.names import MachineName
 from essaim.model.plans import Action, Change
-from essaim.model.runs import NewRun, RunState
+from essaim.model.runs import NewRun
 from essaim.model.words import both
 from essaim.plan.rosters import Standing, Student
 from essaim.store.rosters import Work
 from essaim.usecases import rosters, students
 from essaim.usecases.credentials import digest
+from essaim.usecases.stacks import store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +55,6 @@ VERBS: Mapping[str, str] = {
 OF_TEACHERS = frozenset({"retire"})
 #: Snapshots of one machine: they take space of everybody's.
 MOST_SNAPSHOTS = 5
-_MOVING = (RunState.READY, RunState.RUNNING, RunState.WAITING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def begin(services: Services, seat: Seat, verb: str, *, label: str = "", who: st
         machine=student.machine,
     )
     stack = rosters.stack_of(roster, [student])
-    plan_id = rosters.store_plan(services, stack, [change], roster)
+    plan_id = store(services, stack, roster.lab, [change]).id
     services.journal.add(
         [
             NewRun(
@@ -191,7 +191,7 @@ def check_verb(services: Services, seat: Seat, verb: str, label: str) -> None:
     """See that it can be done with the machine as it stands."""
     student = seat.student
     work = services.journal.get(student.run) if student.run else None
-    if work is not None and work.state in _MOVING:
+    if work is not None and work.state.moving:
         raise HeldError(
             both("seat.busy", machine=student.machine, doing=work.note or work.workflow)
         )

@@ -6,7 +6,7 @@ import getpass
 import secrets
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,20 +94,38 @@ def apply(services: Services, stored: StoredPlan) -> str:
             f"the world has moved since plan {stored.id} was made for {stored.plan.stack}",
             hint="plan again and look at what changed",
         )
+    prune(services)
+    run_id = secrets.token_hex(4)
+    services.engine.start([run_over(services, stored, "apply", run_id)])
+    return run_id
+
+
+def run_over(
+    services: Services,
+    stored: StoredPlan,
+    workflow: str,
+    run_id: str,
+    *,
+    who: str = "",
+    **more: str,
+) -> NewRun:
+    """A run that carries out a plan, and holds its stack meanwhile; `more` is for its steps."""
+    site = stored.stack.site.name
+    return NewRun(
+        id=run_id,
+        workflow=workflow,
+        subject=stored.plan.stack,
+        input={"plan": stored.id, "site": site, **more},
+        holds=_hold(stored.plan.stack),
+        who=who or f"{getpass.getuser()}@{socket.gethostname()}",
+        site=site if services.site_queues else "",
+    )
+
+
+def prune(services: Services) -> None:
+    """Forget runs, their logs and plans that nobody will ask for any more."""
     services.journal.prune(KEEP)
     services.stacks.prune_plans(KEEP)
-    run_id = secrets.token_hex(4)
-    run = NewRun(
-        id=run_id,
-        workflow="apply",
-        subject=stored.plan.stack,
-        input={"plan": stored.id, "site": stored.stack.site.name},
-        holds=_hold(stored.plan.stack),
-        who=f"{getpass.getuser()}@{socket.gethostname()}",
-        site=stored.stack.site.name if services.site_queues else "",
-    )
-    services.engine.start([run])
-    return run_id
 
 
 def give_way(services: Services, name: str) -> None:
@@ -190,16 +208,21 @@ def _hold(name: str) -> str:
 
 
 def store(
-    services: Services, stack: Stack, lab: Path, changes: Sequence[Change], world: World
+    services: Services,
+    stack: Stack,
+    lab: Path,
+    changes: Sequence[Change],
+    world: World | None = None,
 ) -> StoredPlan:
-    """Make a plan of these changes, and keep it unless it is empty."""
-    plan = Plan(
-        stack=stack.name,
-        changes=tuple(changes),
-        world=world_fingerprint(world),
-        wanted=fingerprint(stack),
-        seconds=estimate(changes, services.journal.durations()) if changes else 0.0,
-    )
+    """Make a plan of these changes, and keep it, for the steps of runs to find, unless it is empty.
+
+    With the world they were made from, it says how long it will take, and is applied only while the
+    world is still so; without, whoever makes it starts its runs at once.
+    """
+    plan = Plan(stack=stack.name, changes=tuple(changes), world="", wanted=fingerprint(stack))
+    if world is not None:
+        seconds = estimate(changes, services.journal.durations()) if changes else 0.0
+        plan = replace(plan, world=world_fingerprint(world), seconds=seconds)
     stored = StoredPlan(secrets.token_hex(4), plan, stack)
     if changes:
         body = {"plan": plan_to_json(plan), "stack": stack_to_json(stack), "lab": str(lab)}

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from essaim.store.rosters import Work
     from essaim.usecases.services import Services
 
-_MOVING = (RunState.READY, RunState.RUNNING, RunState.WAITING)
 #: How long something has taken so far is not what it is.
 _SO_FAR = re.compile(r"\s*\([^)]*\)$")
 
@@ -50,7 +49,7 @@ def table(services: Services, name: str, seen: Mapping[str, Observed] | None = N
     does not answer, nothing is said about it.
     """
     roster = rosters.stored(services, name)
-    works = services.rosters.works(name)
+    works = services.rosters.works.last(name)
     powers = (
         power(services, roster)
         if seen is None
@@ -65,9 +64,9 @@ def table(services: Services, name: str, seen: Mapping[str, Observed] | None = N
 def row(roster: Roster, student: Student, work: Work | None, seen: Mapping[str, str] | None) -> Row:
     """One student, with what was last done to their machine."""
     stuck = work is not None and work.state is RunState.STUCK
-    doing = work.note or work.workflow if work is not None and work.state in _MOVING else ""
+    doing = work.note or work.workflow if work is not None and work.state.moving else ""
     failed = student.error
-    if work is not None and (stuck or student.standing is Standing.COMING):
+    if work is not None and (work.state in rosters.IN_VAIN or student.standing is Standing.COMING):
         failed = failed or work.error
     state = "stuck" if stuck else student.standing.value
     retired = student.standing is Standing.RETIRED
@@ -83,17 +82,17 @@ def row(roster: Roster, student: Student, work: Work | None, seen: Mapping[str, 
         until=student.since + round(roster.grace * 1000) if retired else 0,
         doing=doing,
         failed=failed,
-        todo=_todo(roster.name, student, state, moving=bool(doing)),
+        todo=_todo(roster.name, student, state, failed=bool(failed), moving=bool(doing)),
     )
 
 
-def _todo(roster: str, student: Student, state: str, *, moving: bool) -> str:
+def _todo(roster: str, student: Student, state: str, *, failed: bool, moving: bool) -> str:
     if moving:
         return ""
-    if state in ("failed", "stuck", "coming"):
+    if failed or state in ("failed", "stuck", "coming"):
         return f"essaim students retry {roster} {student.login}"
     if state == "retired":
-        return "put them back on the roster to keep it"
+        return "to give it back: essaim students apply, with them on the roster"
     return ""
 
 
@@ -128,7 +127,7 @@ class Progress:
 
 def progress(services: Services, run: str) -> Progress:
     """Say how far a run over a roster is, and what most of its machines wait for."""
-    found = services.rosters.progress(run)
+    found = services.rosters.works.progress(run)
     waits: dict[str, int] = {}
     for note, many in found.notes.items():
         short = _SO_FAR.sub("", note)

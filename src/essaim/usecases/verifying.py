@@ -249,8 +249,8 @@ class _Judge:
         return "keyed:" + hashlib.blake2b(digest.encode(), key=key, digest_size=16).hexdigest()
 
     def _target(self, machine: Machine) -> Target:
-        driver = self._services.driver(self._stack.site)
-        return machine_target(driver, self._services.keyring, machine)
+        site = self._stack.site
+        return machine_target(site, self._services.driver(site), self._services.keyring, machine)
 
     def _facts(self, machine: Machine, role: Role) -> Facts:
         needs = {name: self._need(name, provider) for name, provider in role.needs.items()}

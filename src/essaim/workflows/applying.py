@@ -50,7 +50,7 @@ def join(context: Context) -> Again | None:
         return Again(LOOK_AGAIN)
     broken = [run for run in children if run.state is not RunState.DONE]
     if broken:
-        raise StuckError(_summary(children, broken), hint="essaim up again goes on from there")
+        raise StuckError(_summary(children, broken))
     return None
 
 

@@ -82,7 +82,7 @@ def ready(context: Context) -> Again | None:
         name = machine(context).name
         raise RejectedError(
             f"{name}: role {role.name} is not ready after {context.elapsed:.0f} s: {missing}",
-            hint=f"see essaim logs {name}, then run essaim up again",
+            hint=f"see essaim logs {name}",
         )
     return Again(role.ready.every, note=f"not ready yet: {missing}")
 

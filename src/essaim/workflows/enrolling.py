@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from essaim.config.serial import stack_from_json, stack_to_json
 from essaim.engine.workflow import Backoff, Context, OnFailure, Step, Workflow
 from essaim.plan.rosters import Standing
 from essaim.workflows import schooling
 from essaim.workflows.schooling import school, why
-from essaim.workflows.tools import machine, work
+from essaim.workflows.tools import machine, tools, work
 
 #: Servers that do not answer are asked for about two minutes, hypervisors for ten.
 SERVERS = Backoff(attempts=8, first=0.5, longest=30.0)
@@ -28,8 +29,34 @@ def keep_why(context: Context) -> None:
 
 
 def settle(context: Context) -> None:
+    """Keep that the machine is there, and on."""
+    school(context).rosters.stand(str(machine(context).name), Standing.READY, on=True)
+    if context.run.parent is None:  # else whoever enrols many sees to their stack
+        enlist(context)
+
+
+def enlist(context: Context) -> None:
+    """Put the machine into its roster's stack, where commands find its address."""
+    its, wanted = tools(context).stacks, schooling.placed(context)
+    body = its.get_stack(wanted.name.stack)
+    if body is None:
+        return
+    stack = stack_from_json(body["stack"])
+    others = tuple(each for each in stack.machines if each.name != wanted.name)
+    found = stack_to_json(replace(stack, machines=(*others, wanted)))
+    its.put_stack(stack.name, {**body, "stack": found})
+
+
+def settle_mended(context: Context) -> None:
     """Keep that the machine is there."""
     school(context).rosters.stand(str(machine(context).name), Standing.READY)
+
+
+def start_mended(context: Context) -> None:
+    """Power it on, unless somebody has stopped it."""
+    student = school(context).rosters.of_machine(str(machine(context).name))
+    if student is None or not student.halted:
+        schooling.start(context)
 
 
 def clear(context: Context) -> None:
@@ -65,8 +92,9 @@ MEND = Workflow(
     "mend",
     (
         Step(name="address", do=schooling.check_address, undo=keep_why),
-        *(replace(step, undo=None) for step in _MAKING),
-        _SETTLE,
+        *(replace(step, undo=None) for step in (_CREATE, _ADMIT, _NAME, _PUBLISH)),
+        replace(_START, do=start_mended, undo=None),
+        replace(_SETTLE, do=settle_mended),
     ),
 )
 

@@ -19,6 +19,7 @@ from essaim.workflows.tools import tools, work
 
 if TYPE_CHECKING:
     from essaim.config.plays import Play
+    from essaim.model.stacks import Machine
     from essaim.remote.awx import Awx
     from essaim.remote.keyring import Keyring
     from essaim.remote.playing import Player
@@ -38,7 +39,9 @@ def launch(context: Context) -> dict[str, Any]:
     extravars = resolve(wanted.extravars, work(context).lab, hidden)
     with _awx(context) as awx:
         context.note("telling AWX of the machines")
-        awx.tell(wanted.group, [(each.name, each.target.address) for each in _players(context)])
+        # By the addresses of their own network: AWX is there, whatever we see of it.
+        machines = work(context).stack.machines
+        awx.tell(wanted.group, [(_called(each), each.address) for each in machines])
         job = awx.launch(wanted, extravars, run=context.run.id)
     context.note(f"AWX job {job}")
     return {"job": job}
@@ -107,12 +110,16 @@ def _players(context: Context) -> list[Player]:
     its, at = tools(context), work(context)
     return [
         playing.Player(
-            name=each.labels.get(FULL_NAME) or each.name.machine,
+            name=_called(each),
             target=its.target(at.stack.site, each),
             vars={"essaim_machine": str(each.name)},
         )
         for each in at.stack.machines
     ]
+
+
+def _called(wanted: Machine) -> str:
+    return wanted.labels.get(FULL_NAME) or wanted.name.machine
 
 
 def _awx(context: Context) -> Awx:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from essaim.engine.workflow import Context, OnFailure, Step, Workflow
+from essaim.engine.workflow import Context, Step, Workflow
 from essaim.model.errors import RejectedError
 from essaim.model.machines import Snapshots
 from essaim.workflows import schooling
 from essaim.workflows.enrolling import HYPERVISOR
+from essaim.workflows.schooling import school
 from essaim.workflows.tools import machine, tools, work
 
 
@@ -38,26 +39,24 @@ def drop(context: Context) -> None:
     keeps(context).drop_snapshot(machine(context).name, context.run.input["label"])
 
 
-_START = Step(
-    name="start",
-    do=schooling.start,
-    slot=schooling.start_slot,
-    retry=HYPERVISOR,
-    on_failure=OnFailure.STOP,
-)
+def wake(context: Context) -> None:
+    """Power it on; it is wanted on from now on."""
+    school(context).rosters.halt(str(machine(context).name), on=True)
+    schooling.start(context)
 
-# No undo: whoever asked for it may ask for the opposite.
+
+def halt(context: Context) -> None:
+    """Power it off; it is wanted off until somebody starts it."""
+    school(context).rosters.halt(str(machine(context).name), on=False)
+    schooling.stop(context)
+
+
+_START = Step(name="start", do=wake, slot=schooling.start_slot, retry=HYPERVISOR)
+
+# No undo, and nothing a person would have to decide: whoever asked may ask again, or for the
+# opposite.
 WAKE = Workflow("wake", (_START,))
-HALT = Workflow(
-    "halt", (Step(name="stop", do=schooling.stop, retry=HYPERVISOR, on_failure=OnFailure.STOP),)
-)
-KEEP = Workflow(
-    "keep", (Step(name="snapshot", do=snapshot, retry=HYPERVISOR, on_failure=OnFailure.STOP),)
-)
-REVERT = Workflow(
-    "revert",
-    (Step(name="restore", do=restore, retry=HYPERVISOR, on_failure=OnFailure.STOP), _START),
-)
-UNKEEP = Workflow(
-    "unkeep", (Step(name="drop", do=drop, retry=HYPERVISOR, on_failure=OnFailure.STOP),)
-)
+HALT = Workflow("halt", (Step(name="stop", do=halt, retry=HYPERVISOR),))
+KEEP = Workflow("keep", (Step(name="snapshot", do=snapshot, retry=HYPERVISOR),))
+REVERT = Workflow("revert", (Step(name="restore", do=restore, retry=HYPERVISOR), _START))
+UNKEEP = Workflow("unkeep", (Step(name="drop", do=drop, retry=HYPERVISOR),))

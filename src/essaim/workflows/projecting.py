@@ -18,7 +18,7 @@ from essaim.workflows import raising, retiring, schooling
 from essaim.workflows.enrolling import HYPERVISOR, SERVERS
 from essaim.workflows.schooling import school
 from essaim.workflows.settling import ANSWER_WITHIN
-from essaim.workflows.tools import machine, site_slot, tools, work
+from essaim.workflows.tools import address_from_here, machine, site_slot, tools, work
 
 if TYPE_CHECKING:
     from essaim.model.stacks import Machine
@@ -52,12 +52,13 @@ def meet(context: Context) -> Again | None:
     its, at, wanted = tools(context), work(context), machine(context)
     if at.stack.site.settings.get("host_keys") != "first":
         return None
-    key = shown_key(wanted.address)
+    address = address_from_here(at.stack.site, wanted)
+    key = shown_key(address)
     if not key:
         driver = its.driver(at.stack.site)
         patience = driver.answers_within() if isinstance(driver, Slow) else 3 * ANSWER_WITHIN
         if context.elapsed > patience:
-            what = f"{wanted.name}: nothing at {wanted.address} has shown a host key"
+            what = f"{wanted.name}: nothing at {address} has shown a host key"
             raise TransientError(f"{what} in {context.elapsed:.0f} s")
         return Again(1.0, note="waiting for SSH")
     its.keyring.pin(wanted.name, key)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from essaim.engine.workflow import Context
-from essaim.model.errors import RejectedError, StuckError, UnknownError
+from essaim.model.errors import ClashError, RejectedError, StuckError, UnknownError
 from essaim.model.machines import Cards, Seed
 from essaim.plan.rosters import HOME, HOST, LOGIN, PERSON, UID, desktop_of, host_of
+from essaim.workflows.moving import Claims, move
 from essaim.workflows.tools import machine, tools, work
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class School:
     names: Callable[[Site], Names | None]
     addresses: Callable[[Site], Addresses | None]
     desktops: Callable[[Site], Desktops | None]
+    claims: Claims = field(default_factory=Claims)
 
 
 def school(context: Context) -> School:
@@ -61,12 +63,26 @@ def seed_of(context: Context, wanted: Machine) -> Seed:
     )
 
 
-def create(context: Context) -> None:
+def placed(context: Context) -> Machine:
+    """The machine as wanted, with the address it has by now: the planned one may be given away."""
+    wanted = machine(context)
+    student = school(context).rosters.of_machine(str(wanted.name))
+    if student is None or student.address in ("", wanted.address):
+        return wanted
+    return replace(wanted, address=student.address)
+
+
+def create(context: Context) -> dict[str, Any]:
     """Make the machine, powered off; a driver that takes long is asked again by the engine."""
-    at, wanted = work(context), machine(context)
+    return _create(context, machine(context))
+
+
+def _create(context: Context, wanted: Machine) -> dict[str, Any]:
+    at = work(context)
     image = at.stack.images[wanted.image]
     driver = tools(context).driver(at.stack.site)
     driver.create(wanted, at.stack.network, image, seed_of(context, wanted))
+    return {"address": wanted.address}
 
 
 def destroy(context: Context) -> None:
@@ -90,22 +106,45 @@ def stop(context: Context) -> None:
     its.driver(work(context).stack.site).stop(name)
 
 
-def admit(context: Context) -> None:
-    """Let the machine have its address from DHCP."""
-    server, host = _dhcp(context)
-    if server is not None and host.mac:
-        server.admit(host)
+def admit(context: Context) -> dict[str, Any]:
+    """Let the machine have its address from DHCP; if that is given away by now, another one."""
+    tried: set[str] = set()
+    while True:
+        wanted = placed(context)
+        if wanted.address != _made_with("create", context, wanted):
+            _create(context, wanted)
+        server, host = _dhcp(context, wanted)
+        try:
+            if server is not None and host.mac:
+                server.admit(host)
+        except ClashError as clash:
+            _exchange(context, wanted, tried, clash)
+        else:
+            return {"address": wanted.address}
+
+
+def _exchange(context: Context, wanted: Machine, tried: set[str], clash: ClashError) -> None:
+    """Leave its address to whoever has it by now, and take another one."""
+    # First: once another address is written down, nobody remembers this one.
+    dismiss(context)
+    unname(context)
+    move(context, school(context), wanted, tried, clash)
+
+
+def _made_with(step: str, context: Context, wanted: Machine) -> str:
+    """The address with which a step was done."""
+    return str(context.outputs.get(step, {}).get("address", wanted.address))
 
 
 def dismiss(context: Context) -> None:
     """Let it have no address from DHCP any more."""
-    server, host = _dhcp(context)
+    server, host = _dhcp(context, placed(context))
     if server is not None and host.mac:
         server.dismiss(host)
 
 
-def _dhcp(context: Context) -> tuple[Addresses | None, Host]:
-    site, wanted = work(context).stack.site, machine(context)
+def _dhcp(context: Context, wanted: Machine) -> tuple[Addresses | None, Host]:
+    site = work(context).stack.site
     server, driver = school(context).addresses(site), tools(context).driver(site)
     card = ""
     if server is not None and isinstance(driver, Cards):
@@ -115,15 +154,24 @@ def _dhcp(context: Context) -> tuple[Addresses | None, Host]:
 
 
 def name(context: Context) -> None:
-    """Give it its name in DNS."""
-    server, host = school(context).names(work(context).stack.site), host_of(machine(context))
-    if server is not None and host.name:
-        server.name(host)
+    """Give it its name in DNS; an address that leads to somebody else by now is exchanged."""
+    server, tried = school(context).names(work(context).stack.site), set[str]()
+    while server is not None and machine(context).labels.get(HOST):
+        wanted = placed(context)
+        if wanted.address != _made_with("admit", context, wanted):
+            admit(context)
+            wanted = placed(context)
+        try:
+            server.name(host_of(wanted))
+        except ClashError as clash:
+            _exchange(context, wanted, tried, clash)
+        else:
+            return
 
 
 def unname(context: Context) -> None:
     """Take its name in DNS away."""
-    server, host = school(context).names(work(context).stack.site), host_of(machine(context))
+    server, host = school(context).names(work(context).stack.site), host_of(placed(context))
     if server is not None and host.name:
         server.unname(host)
 
@@ -131,7 +179,7 @@ def unname(context: Context) -> None:
 def publish(context: Context) -> None:
     """Let its student come in from a browser."""
     server = school(context).desktops(work(context).stack.site)
-    desktop = desktop_of(machine(context))
+    desktop = desktop_of(placed(context))
     if server is not None and desktop is not None:
         server.publish(desktop)
 

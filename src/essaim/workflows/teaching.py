@@ -14,7 +14,6 @@ from essaim.workflows.tools import tools, work
 
 #: Children wake their parent when they end; this is only for a wake-up that got lost.
 LOOK_AGAIN = 5.0
-MOVING = (RunState.READY, RunState.RUNNING, RunState.WAITING)
 
 
 def open_network(context: Context) -> None:
@@ -55,8 +54,8 @@ def spawn(context: Context) -> None:
 
 def join(context: Context) -> Again | dict[str, Any]:
     """Wait for the children.  Those that failed are told of one by one; the others count."""
-    counts = school(context).rosters.progress(context.run.id).states
-    if any(counts.get(state) for state in MOVING):
+    counts = school(context).rosters.works.progress(context.run.id).states
+    if any(counts.get(state) for state in RunState if state.moving):
         return Again(LOOK_AGAIN)
     return {state.value: count for state, count in counts.items()}
 
@@ -65,13 +64,17 @@ def close(context: Context) -> None:
     """Leave in the stack those who still have a machine; with nobody left, leave nothing."""
     its, at = tools(context), work(context)
     left = {
-        student.machine
+        student.machine: student.address
         for student in school(context).rosters.students(at.stack.name).values()
         if student.address
     }
-    stack = replace(
-        at.stack, machines=tuple(each for each in at.stack.machines if str(each.name) in left)
+    # An address may have been exchanged since the plan.
+    machines = (
+        replace(each, address=left[str(each.name)])
+        for each in at.stack.machines
+        if str(each.name) in left
     )
+    stack = replace(at.stack, machines=tuple(machines))
     if stack.machines:
         its.stacks.put_stack(stack.name, {"stack": stack_to_json(stack), "lab": str(at.lab)})
         return

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from essaim.config.serial import stack_from_json
 from essaim.model.errors import StuckError
 from essaim.model.machines import Dials, Driver
+from essaim.model.netmap import translate
 from essaim.model.plans import Plan
 from essaim.model.runs import Run
 from essaim.model.stacks import Machine, Site, Stack
@@ -101,18 +102,23 @@ class Tools:
 
     def target(self, site: Site, machine: Machine) -> Target:
         """How to reach a machine over SSH."""
-        return machine_target(self.driver(site), self.keyring, machine)
+        return machine_target(site, self.driver(site), self.keyring, machine)
 
 
-def machine_target(driver: Driver, keyring: Keyring, machine: Machine) -> Target:
+def machine_target(site: Site, driver: Driver, keyring: Keyring, machine: Machine) -> Target:
     """How to reach a machine over SSH, through its driver where the network demands it."""
     dial = functools.partial(driver.dial, machine.name, 22) if isinstance(driver, Dials) else None
     return Target(
         name=machine.name,
-        address=machine.address,
+        address=address_from_here(site, machine),
         host_key=keyring.host_public_key(machine.name),
         dial=dial,
     )
+
+
+def address_from_here(site: Site, machine: Machine) -> str:
+    """Where this computer finds a machine."""
+    return translate(machine.address, site.settings.get("netmap") or {})
 
 
 def tools(context: Context) -> Tools:

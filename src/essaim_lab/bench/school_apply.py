@@ -54,6 +54,7 @@ class Applied:
     outcome: Outcome
     threads: int  #: the most at any moment
     memory: int  #: bytes, the most at any moment
+    load: float  #: of this computer, the most at any moment: others on it slow the command down
 
 
 @dataclass
@@ -63,6 +64,7 @@ class _Seen:
     began: float = 0.0  #: when it asked the cluster first, in simulated seconds
     threads: int = 0
     memory: int = 0
+    load: float = 0.0
 
 
 class School:
@@ -109,6 +111,7 @@ class School:
             outcome=self._cluster.outcome(self.students, seen.began),
             threads=seen.threads,
             memory=seen.memory,
+            load=seen.load,
         )
 
     @contextmanager
@@ -126,6 +129,7 @@ class School:
                 ours = ours or processes.children_of(os.getpid()) - before
                 seen.threads = max(seen.threads, sum(map(processes.threads, ours)))
                 seen.memory = max(seen.memory, sum(map(processes.resident, ours)))
+                seen.load = max(seen.load, os.getloadavg()[0])
 
         thread = threading.Thread(target=watch, daemon=True)
         thread.start()

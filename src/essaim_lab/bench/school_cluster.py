@@ -99,7 +99,13 @@ class Cluster:
         self.sim = sim
 
     def bound(self, machines: int) -> float:
-        """The fewest simulated seconds in which so many can be made."""
+        """The fewest simulated seconds in which so many can be made.
+
+        Of 600 on SMALL, each of 5 templates is cloned 120 times, one after the other, for 24 s of
+        copying and 0.25 s under the storage's lock; the last one then starts for 4 s: 2914 s.  On
+        LARGE the storage copies 12 at full speed, in whatever way it shares that: 600 * 24 / 12 s,
+        and 4 s: 1204 s.  Nodes start 20 in 4 s, and the lock is taken 4 times in a second.
+        """
         return self.sim.lower_bound(machines, full=True, template=TEMPLATE, storage=STORAGE)
 
     def asked(self) -> bool:

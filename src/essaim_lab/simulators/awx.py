@@ -17,12 +17,9 @@ import threading
 import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
 from typing import Any, Self
 
-from typing_extensions import override
-
-from essaim_lab.simulators.loopback import serving, until_told
+from essaim_lab.simulators.loopback import Handler, serving, until_told
 
 #: What may be given at a launch, and what a template must say to take it.
 _PROMPTS = {
@@ -85,10 +82,8 @@ class Simulator:
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        handler = type("Handler", (_Handler,), {"simulator": self})
-        served = self._stack.enter_context(serving(handler, self._port))
-        self.ca = served.ca
-        self.url = f"https://127.0.0.1:{served.port}"
+        served = self._stack.enter_context(serving(_Handler, self, self._port))
+        self.ca, self.url = served.ca, served.url
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -310,14 +305,11 @@ def _page(rows: list[dict[str, Any]], query: Mapping[str, str]) -> dict[str, Any
     }
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    wbufsize = -1  # a whole answer in one packet
+class _Handler(Handler):
     simulator: Simulator
 
     def _answer(self) -> None:
-        raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        raw = self.read()
         parts = urllib.parse.urlsplit(self.path)
         # Django sends away whoever leaves out the slash at the end; here nobody is there then.
         whole = parts.path if parts.path.endswith("/") else ""
@@ -331,18 +323,9 @@ class _Handler(BaseHTTPRequestHandler):
             status = status if body is not None else 204
         except RefusedError as exc:
             status, body = exc.status, exc.body
-        sent = b"" if body is None else json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(sent)))
-        self.end_headers()
-        self.wfile.write(sent)
+        self.give(status, b"" if body is None else json.dumps(body).encode())
 
     do_GET = do_POST = do_PATCH = do_DELETE = _answer  # noqa: N815 - what http.server looks for
-
-    @override
-    def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: the client does."""
 
 
 def main() -> None:

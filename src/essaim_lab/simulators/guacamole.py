@@ -13,13 +13,14 @@ import secrets
 import threading
 import time
 import urllib.parse
-from http.server import BaseHTTPRequestHandler
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Self
 
 from typing_extensions import override
 
 from essaim_lab.simulators.guacamole_rules import RefusedError, Session, State, User, bad, denied
-from essaim_lab.simulators.loopback import serving, until_told
+from essaim_lab.simulators.loopback import Handler, serving, until_told
 
 SOURCE = "mysql"
 _ADMIN = "guacadmin"
@@ -43,10 +44,8 @@ class Simulator:
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        handler = type("Handler", (_Handler,), {"simulator": self})
-        served = self._stack.enter_context(serving(handler, self._port))
-        self.ca = served.ca
-        self.url = f"https://127.0.0.1:{served.port}/guacamole"
+        served = self._stack.enter_context(serving(_Handler, self, self._port))
+        self.ca, self.url = served.ca, f"{served.url}/guacamole"
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -60,9 +59,21 @@ class Simulator:
     def expire(self) -> None:
         """Forget every token, as happens after an hour without a question."""
         with self._lock:
-            self.state.tokens.clear()
+            self.state.end_sessions()
 
-    def handle(self, method: str, words: list[str], token: str, body: Any) -> Any:
+    def log_in(self, person: str) -> None:
+        """Let somebody log in by another extension, as through LDAP."""
+        with self._lock:
+            self.state.log_in(person)
+
+    def handle(
+        self,
+        method: str,
+        words: list[str],
+        token: str,
+        body: Any,
+        query: Mapping[str, list[str]] = MappingProxyType({}),
+    ) -> Any:
         """Answer one question.  Raises what is answered instead."""
         time.sleep(self.latency)
         path = words[2:] if words[:2] == ["guacamole", "api"] else []
@@ -80,7 +91,7 @@ class Simulator:
                 raise denied()
             if path[2] != SOURCE:
                 raise RefusedError(404, "NOT_FOUND", f'Session not associated with "{path[2]}"')
-            return Session(self.state, login).answer(method, path[3:], body)
+            return Session(self.state, login).answer(method, path[3:], body, query)
 
     def _log_in(self, form: dict[str, str]) -> dict[str, Any]:
         login = form.get("username", "")
@@ -89,6 +100,7 @@ class Simulator:
             raise RefusedError(403, "INVALID_CREDENTIALS", "Invalid login")
         token = secrets.token_hex(32).upper()
         self.state.tokens[token] = login
+        self.state.log_in(login)
         return {
             "authToken": token,
             "username": login,
@@ -97,30 +109,26 @@ class Simulator:
         }
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    wbufsize = -1  # a whole answer in one packet
+class _Handler(Handler):
     simulator: Simulator
 
     def _answer(self) -> None:
-        length = int(self.headers.get("Content-Length") or 0)
-        raw = self.rfile.read(length)
-        path = urllib.parse.urlsplit(self.path).path.split("/")[1:]
-        words = [urllib.parse.unquote(word) for word in path if word]
+        raw = self.read()
+        asked = urllib.parse.urlsplit(self.path)
+        query = urllib.parse.parse_qs(asked.query)
+        words = [urllib.parse.unquote(word) for word in asked.path.split("/")[1:] if word]
         status, body = 200, None
         try:
             token = self.headers.get("Guacamole-Token", "")
-            body = self.simulator.handle(self.command, words, token, self._read(raw))
+            body = self.simulator.handle(self.command, words, token, self._read(raw), query)
             status = 200 if body is not None else 204
         except RefusedError as exc:
             status, body = exc.status, exc.body
-        sent = b"" if body is None else json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(sent)))
-        self.end_headers()
-        self.wfile.write(sent)
+        self.give(status, b"" if body is None else json.dumps(body).encode())
+
+    @override
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        return super().date_time_string(timestamp or self.simulator.state.now())
 
     def _read(self, raw: bytes) -> Any:
         if self.headers.get_content_type() == "application/x-www-form-urlencoded":
@@ -131,10 +139,6 @@ class _Handler(BaseHTTPRequestHandler):
             raise bad("Malformed JSON") from exc
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _answer  # noqa: N815 - as http.server asks
-
-    @override
-    def log_message(self, _format: str, *_args: Any) -> None:
-        """Say nothing: tokens are in the requests."""
 
 
 def main() -> None:

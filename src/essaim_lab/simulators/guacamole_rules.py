@@ -6,10 +6,18 @@ As the web application behaves with its database extension (1.5 and 1.6).
 from __future__ import annotations
 
 import collections
+import hashlib
+import time
+import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 ROOT = "ROOT"
+#: No listing of a history is longer.
+MOST = 1000
+#: What the ids of log-ins are hashed with.
+_LOGINS = uuid.UUID("e104741a-c949-3947-8d79-f3f2cdce7d6f")
 
 
 class RefusedError(Exception):
@@ -66,12 +74,44 @@ class State:
     connections: dict[str, dict[str, Any]] = field(default_factory=dict)
     groups: dict[str, dict[str, Any]] = field(default_factory=dict)
     tokens: dict[str, str] = field(default_factory=dict)
+    #: Who logged in, in the order of their ids.
+    logins: list[dict[str, Any]] = field(default_factory=list)
     number: int = 0
+    ahead: float = 0.0  #: seconds by which its clock is ahead of ours
 
     def next(self) -> str:
         """A new identifier."""
         self.number += 1
         return str(self.number)
+
+    def now(self) -> float:
+        """Its clock, in seconds."""
+        return time.time() + self.ahead
+
+    def log_in(self, username: str) -> None:
+        """Note that somebody's session begins."""
+        number = int(self.logins[-1]["identifier"]) + 1 if self.logins else 1
+        name = _LOGINS.bytes + number.to_bytes(8)
+        digest = hashlib.md5(name, usedforsecurity=False).digest()
+        self.logins.append(
+            {
+                "startDate": round(self.now() * 1000),
+                "endDate": None,
+                "remoteHost": "127.0.0.1",
+                "username": username,
+                "active": False,
+                "identifier": str(number),
+                "uuid": str(uuid.UUID(bytes=digest, version=3)),
+                "attributes": {},
+                "logs": {},
+            }
+        )
+
+    def end_sessions(self) -> None:
+        """Forget every token, and note when."""
+        self.tokens.clear()
+        for entry in self.logins:
+            entry["endDate"] = entry["endDate"] or round(self.now() * 1000)
 
 
 _PATCHED = (
@@ -90,17 +130,37 @@ class Session:
 
     def __init__(self, state: State, login: str) -> None:
         self._state = state
+        self._login = login
         self._user = state.users[login]
         self._admin = "ADMINISTER" in self._user.system
 
-    def answer(self, method: str, path: list[str], body: Any) -> Any:
+    def answer(
+        self, method: str, path: list[str], body: Any, query: Mapping[str, list[str]]
+    ) -> Any:
         """Answer a question about what is below /session/data/SOURCE."""
+        if (method, path) == ("GET", ["history", "users"]):
+            return self._history(query)
         found = getattr(self, f"_{method}_{path[0]}".lower(), None)
         if found is None or len(path) > 3:  # noqa: PLR2004 - kind, identifier, aspect
             raise RefusedError(404, "NOT_FOUND", "HTTP 404 Not Found")
         if method != "GET" and not self._admin:
             raise denied()
         return found(path[1:], body)
+
+    # --- the history of log-ins
+
+    def _history(self, query: Mapping[str, list[str]]) -> list[dict[str, Any]]:
+        """The first thousand in the order that is asked for; without one, as the table has them."""
+        audits = self._admin or "AUDIT" in self._user.system
+        shown = [
+            entry for entry in self._state.logins if audits or entry["username"] == self._login
+        ]
+        for order in reversed(query.get("order", [])):
+            name = order.removeprefix("-")
+            if name != "startDate":
+                raise bad(f'Invalid sort property: "{name}"')
+            shown.sort(key=lambda entry: entry["startDate"], reverse=order != name)
+        return shown[:MOST]
 
     # --- users
 

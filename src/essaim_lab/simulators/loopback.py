@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import ipaddress
-import signal
 import ssl
 import tempfile
 import threading
@@ -20,6 +19,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from typing_extensions import override
+
+from essaim.cli.signals import ENDING, acting
 
 
 def make_certificate(folder: Path) -> ssl.SSLContext:
@@ -65,6 +66,36 @@ class Served:
     port: int
     ca: Path
 
+    @property
+    def url(self) -> str:
+        """Its address, without a path."""
+        return f"https://127.0.0.1:{self.port}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers for a simulator, each answer in one packet; connections are kept."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1  # a whole answer in one packet
+    simulator: Any  #: whom it answers for
+
+    def read(self) -> bytes:
+        """What was sent along with the question."""
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+    def give(self, status: int, body: bytes, kind: str = "application/json") -> None:
+        """Answer."""
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    @override
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing: passwords and tokens are in the requests."""
+
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
@@ -76,8 +107,9 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextlib.contextmanager
-def serving(handler: type[BaseHTTPRequestHandler], port: int = 0) -> Iterator[Served]:
-    """Serve HTTPS on the loopback until the end of the block; port 0 is any free one."""
+def serving(handler: type[Handler], simulator: object, port: int = 0) -> Iterator[Served]:
+    """Serve a simulator on the loopback until the end of the block; port 0 is any free one."""
+    handler = type("Handler", (handler,), {"simulator": simulator})
     with tempfile.TemporaryDirectory(prefix="essaim-simulator-") as name:
         server = _Server(("127.0.0.1", port), handler)
         # The handshake is left to the thread of the connection: a slow client holds up nobody.
@@ -97,6 +129,5 @@ def serving(handler: type[BaseHTTPRequestHandler], port: int = 0) -> Iterator[Se
 def until_told() -> None:
     """Return when this process is asked to end."""
     told = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: told.set())
-    told.wait()
+    with acting(told.set, *ENDING):
+        told.wait()

@@ -19,15 +19,13 @@ import secrets
 import threading
 import uuid
 import xml.etree.ElementTree as ET
-from http.server import BaseHTTPRequestHandler
 from typing import Any, Self
 
 import spnego
 from pypsrp.wsman import NAMESPACES, WSManAction
 from spnego.exceptions import SpnegoError
-from typing_extensions import override
 
-from essaim_lab.simulators.loopback import serving, until_told
+from essaim_lab.simulators.loopback import Handler, serving, until_told
 from essaim_lab.simulators.psrp import Runspace
 from essaim_lab.simulators.windows_rules import Windows
 
@@ -74,8 +72,7 @@ class Simulator:
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        handler = type("Handler", (_Handler,), {"simulator": self})
-        served = self._stack.enter_context(serving(handler, self._wanted))
+        served = self._stack.enter_context(serving(_Handler, self, self._wanted))
         self.port, self.ca = served.port, served.ca
         self.ntlm_users = self.ca.with_name("ntlm")
         self.ntlm_users.write_text(f"DC1:{self.user}:{self.secret}\n")
@@ -214,21 +211,18 @@ def _fault(exc: _FaultError) -> list[ET.Element]:
     return [fault]
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    wbufsize = -1  # a whole answer in one packet
+class _Handler(Handler):
     simulator: Simulator
     _context: Any = None  #: of NTLM, which belongs to the connection
     _known = False
 
-    def do_POST(self) -> None:
+    def do_POST(self) -> None:  # noqa: N802 - what http.server looks for
         """Answer an envelope, from whoever has logged in."""
-        raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        raw = self.read()
         if not self._known and not self._logged_in():
             return
         status, body = self.simulator.answer(raw)
-        self._answer(status, body)
+        self.give(status, body, "application/soap+xml;charset=UTF-8")
 
     def _logged_in(self) -> bool:
         """Look at who asks; a login that is not over is answered here."""
@@ -268,17 +262,6 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("WWW-Authenticate", "Negotiate")
             self.send_header("WWW-Authenticate", 'Basic realm="WSMAN"')
         self.end_headers()
-
-    def _answer(self, status: int, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", "application/soap+xml;charset=UTF-8")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    @override
-    def log_message(self, _format: str, *_args: Any) -> None:
-        """Say nothing: passwords are in the requests."""
 
 
 def main() -> None:

@@ -66,6 +66,13 @@ def test_a_template_is_not_started(root, kind, word):
     assert said == f"you can't start a {word} if it's a template"
 
 
+def test_nothing_starts_on_a_bridge_that_is_not_there(root):
+    root.made(101)
+    guest(root, "lxc").config.put(net0="name=eth0,bridge=vmbr9")
+    ended = root.done(guest(root, "lxc").status.start.post())
+    assert ended == "startup for container '101' failed"
+
+
 def test_starts_share_the_node(sim, root):
     for vmid in range(101, 109):
         root.made(vmid)
@@ -212,8 +219,10 @@ def test_listings_show_powers_as_they_were_gathered_last(sim, root):
 def test_what_there_is(root):
     root.made(101, pool="students", full=1)
     assert root.node().storage("vol-ceph-1").content.get(vmid=101)[0]["content"] == "rootdir"
-    assert [each["storage"] for each in root.node().storage.get(content="vztmpl")] == ["local"]
+    archives = [each["storage"] for each in root.node().storage.get(content="vztmpl")]
+    assert archives == ["local", "dirs-nfs"]
     assert root.node().storage("local").content.get()[0]["volid"] == TEMPLATE
+    assert TEMPLATE not in [x["volid"] for x in root.node().storage("dirs-nfs").content.get()]
     assert root.api.pools("students").get()["members"][0]["vmid"] == 101
     assert [each["name"] for each in root.api.cluster.status.get()][1:] == ["pve1", "pve2", "pve3"]
     assert root.node().status.get()["memory"]["total"] > 0

@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from essaim.drivers.checks import address_of, check_name
+from essaim.drivers.doctor import Check
 from essaim.drivers.libvirt import consoles, inventory, snapshots
 from essaim.drivers.libvirt.accelerator import Accelerators
 from essaim.drivers.libvirt.connection import Connection
-from essaim.drivers.libvirt.doctor import Check, doctor
+from essaim.drivers.libvirt.doctor import doctor
 from essaim.drivers.libvirt.domains import Domains, looks_made
 from essaim.drivers.libvirt.storage import Storage
 from essaim.model.errors import RejectedError, UnknownError
@@ -113,5 +114,5 @@ class Abilities:
             )
 
     def doctor(self) -> list[Check]:
-        """Check what the account may do there: (check, ok, what was found or what to do)."""
+        """Check what the account may do there."""
         return doctor(self.connection, self.accelerators)

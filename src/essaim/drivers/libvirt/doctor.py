@@ -6,9 +6,10 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from typing import Any, NamedTuple
+from typing import Any
 from xml.etree import ElementTree as ET
 
+from essaim.drivers.doctor import Check
 from essaim.drivers.libvirt import accelerator, probe
 from essaim.drivers.libvirt.accelerator import KVM, TCG, Accelerators
 from essaim.drivers.libvirt.connection import Connection
@@ -22,15 +23,6 @@ FREE_DISK = 5 * 2**30
 FREE_MEMORY = 2**30
 _FIRMWARE_WITHIN = 30.0
 _PORTS_WANTED = 100
-
-
-class Check(NamedTuple):
-    """One thing that was looked at.  `text` says what was found or what to do."""
-
-    name: str
-    ok: bool
-    text: str
-    warn: bool = False  #: machines can be made, but it could be better
 
 
 def doctor(connection: Connection, accelerators: Accelerators) -> list[Check]:

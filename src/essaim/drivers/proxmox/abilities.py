@@ -24,7 +24,7 @@ from essaim.model.stacks import Machine, Network
 if TYPE_CHECKING:
     from essaim.drivers.proxmox.clerk import Clerk
     from essaim.drivers.proxmox.machines import Machines
-    from essaim.drivers.proxmox.settings import Settings
+    from essaim.drivers.proxmox.sights import Sights
 
 #: Seconds somebody waits for a snapshot to be made, restored or dropped.
 _WITHIN = 120.0
@@ -35,31 +35,28 @@ _ADOPTED = "essaim-adopted"
 
 
 class Abilities:
-    """Snapshots and Inventory for whoever has the parts named here."""
+    """Snapshots and Inventory for the driver, from the parts it has."""
 
-    api: Api
-    cluster: Cluster
-    clerk: Clerk
-    machines: Machines
-    settings: Settings
-    plane: str
-
-    def _guest(self, name: MachineName) -> Guest:
-        raise NotImplementedError
-
-    def _runs(self, name: MachineName, guest: Guest) -> bool:
-        raise NotImplementedError
-
-    def _know_power(self, guest: Guest, *, on: bool) -> None:
-        raise NotImplementedError
+    def __init__(
+        self,
+        api: Api,
+        cluster: Cluster,
+        clerk: Clerk,
+        machines: Machines,
+        sights: Sights,
+        *,
+        plane: str,
+    ) -> None:
+        self._api, self._cluster, self._clerk = api, cluster, clerk
+        self._machines, self._sights, self._plane = machines, sights, plane
 
     # Snapshots
 
     def snapshots(self, name: MachineName) -> Sequence[Snapshot]:
         """List them, oldest first."""
-        guest = self._guest(name)
-        with self.machines.meaning(f"{name}: listing its snapshots"):
-            rows: list[dict[str, Any]] = self.api.get(f"{guest.path}/snapshot")
+        guest = self._sights.guest(name)
+        with self._machines.meaning(f"{name}: listing its snapshots"):
+            rows: list[dict[str, Any]] = self._api.get(f"{guest.path}/snapshot")
         found = [
             Snapshot(
                 label=row["name"],
@@ -80,13 +77,13 @@ class Abilities:
             )
         if any(one.label == label for one in self.snapshots(name)):
             raise RejectedError(f"{name} has a snapshot {label} already", hint="drop it first")
-        guest = self._guest(name)
-        power = "on" if self._runs(name, guest) else "off"
+        guest = self._sights.guest(name)
+        power = "on" if self._sights.runs(name, guest) else "off"
         given = {"snapname": label, "description": _POWER + power}
         self._wait(
             name,
             f"keeps {label}",
-            lambda: str(self.api.post(f"{guest.path}/snapshot", **given)),
+            lambda: str(self._api.post(f"{guest.path}/snapshot", **given)),
         )
 
     def restore(self, name: MachineName, label: str) -> None:
@@ -94,32 +91,32 @@ class Abilities:
         guest = self._known(name, label)
         self._wait(name, "stops", lambda: self._stopping(guest))
         path = f"{guest.path}/snapshot/{label}/rollback"
-        self._wait(name, f"goes back to {label}", lambda: str(self.api.post(path)))
-        self._know_power(guest, on=False)
+        self._wait(name, f"goes back to {label}", lambda: str(self._api.post(path)))
+        self._sights.know(guest, on=False)
 
     def _stopping(self, guest: Guest) -> str:
-        return str(self.api.post(f"{guest.path}/status/stop"))
+        return str(self._api.post(f"{guest.path}/status/stop"))
 
     def drop_snapshot(self, name: MachineName, label: str) -> None:
         """Forget a snapshot.  Nothing if it is gone."""
-        guest = self._guest(name)
+        guest = self._sights.guest(name)
         if all(one.label != label for one in self.snapshots(name)):
             return
         path = f"{guest.path}/snapshot/{label}"
-        self._wait(name, f"drops {label}", lambda: str(self.api.delete(path)))
+        self._wait(name, f"drops {label}", lambda: str(self._api.delete(path)))
 
     def _known(self, name: MachineName, label: str) -> Guest:
-        guest = self._guest(name)
+        guest = self._sights.guest(name)
         if all(one.label != label for one in self.snapshots(name)):
             raise UnknownError(f"{name} has no snapshot {label}")
         return guest
 
     def _wait(self, name: MachineName, what: str, begin: Any) -> None:
-        with self.machines.meaning(f"{name}: {what}"):
+        with self._machines.meaning(f"{name}: {what}"):
             try:
                 kind, _, _ = what.partition(" ")
                 job = Job(key=f"{name} {what}", what=what, kind=kind, begin=begin)
-                self.clerk.wait(job, _WITHIN)
+                self._clerk.wait(job, _WITHIN)
             except ApiError as error:
                 if error.kind is not Refusal.STOPPED:
                     raise
@@ -128,9 +125,9 @@ class Abilities:
 
     def inventory(self) -> Sequence[Found]:
         """List every machine of the site that this account may see."""
-        with self.machines.meaning("listing its machines"):
-            listing = self.cluster.listing(within=0)
-        owners = self.machines.holdings.owners()
+        with self._machines.meaning("listing its machines"):
+            listing = self._cluster.listing(within=0)
+        owners = self._machines.holdings.owners()
         return [
             self._found(guest, owners.get(guest.id, ""))
             for guest in sorted(listing.guests.values(), key=lambda one: (one.name, one.id))
@@ -138,7 +135,7 @@ class Abilities:
         ]
 
     def _found(self, guest: Guest, holder: str) -> Found:
-        ours = self.machines.is_ours(guest)
+        ours = self._machines.is_ours(guest)
         detail = {
             "node": guest.node,
             "kind": guest.kind,
@@ -161,24 +158,24 @@ class Abilities:
         """Take a stranger's machine under our care, leaving its disk and power as they are."""
         check_name(machine.name)
         address_of(machine, network)
-        guest = self.cluster.find(int(id)) if id.isdigit() else None
+        guest = self._cluster.find(int(id)) if id.isdigit() else None
         if guest is None or guest.template:
             raise UnknownError(
                 f"there is no machine {id}", hint="essaim inventory --site SITE lists them"
             )
-        holder = self.machines.holdings.owners().get(guest.id, "")
-        if self.machines.is_ours(guest) and holder == str(machine.name):
+        holder = self._machines.holdings.owners().get(guest.id, "")
+        if self._machines.is_ours(guest) and holder == str(machine.name):
             return
         if any(tag.startswith("essaim-") for tag in guest.tags):
             whose = f"already {holder}" if holder else "of another control plane"
             raise RejectedError(f"{guest.name} is {whose}", hint="give it back first")
-        self.machines.holdings.claim(machine, network, guest.id)
+        self._machines.holdings.claim(machine, network, guest.id)
         wanted = (*sorted(guest.tags), *self._marks(machine.image))
-        with self.machines.meaning(f"adopting {machine.name}"):
-            self.api.put(f"{guest.path}/config", tags=";".join(wanted))
+        with self._machines.meaning(f"adopting {machine.name}"):
+            self._api.put(f"{guest.path}/config", tags=";".join(wanted))
 
     def _marks(self, digest: str) -> tuple[str, ...]:
-        return (*guests.tags(self.plane, digest).split(";"), _ADOPTED)
+        return (*guests.tags(self._plane, digest).split(";"), _ADOPTED)
 
     def give_back(self, guest: Guest) -> bool:
         """Take our tags off a machine that was adopted; False when it was made here."""
@@ -186,5 +183,5 @@ class Abilities:
             return False
         left = [tag for tag in sorted(guest.tags) if tag.partition("-")[0] != "essaim"]
         given: dict[str, Any] = {"tags": ";".join(left)} if left else {"delete": "tags"}
-        self.api.put(f"{guest.path}/config", **given)
+        self._api.put(f"{guest.path}/config", **given)
         return True

@@ -11,24 +11,24 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
 
-from essaim.drivers.proxmox import tasks
+from essaim.drivers.proxmox import jobs, tasks
 from essaim.drivers.proxmox.api import Api, ApiError
-from essaim.drivers.proxmox.jobs import Job, open_to, patience, refused_gates, tell
+from essaim.drivers.proxmox.jobs import Job
 from essaim.drivers.proxmox.refusals import Refusal, sort_end
 from essaim.drivers.proxmox.uses import Limits, Uses
 from essaim.model.errors import EssaimError, NotYetError
 
 #: Seconds by which a caller may come back late, for its turn in line and for a result.
 _GRACE, _KEPT = 30.0, 10.0
-#: A task is looked at again after this share of what it usually takes, within these bounds.
-_SHARE, _OFTEN, _SELDOM = 0.07, 0.03, 1.0
-#: The share after which it is first looked at.
-_FIRST = 0.85
+#: Seconds the thread sleeps: at least, at most.
+_OFTEN, _SELDOM = 0.015, 1.0
+#: The share of what something takes after which it is tried again when it was locked.
+_RESPITE = 0.28
 #: Seconds between looks at what dead processes have left.
 _REAP_EVERY = 15.0
 #: Seconds by which a task must be late, at least, before its node is suspected to be gone.
@@ -56,6 +56,7 @@ class Clerk:
         self._reaped = float("-inf")
         self._closed = False
         self._shut: dict[str, float] = {}  # gates that were full, and until when nobody asks
+        self._told: dict[str, str] = {}  # what those read who wait at them
 
     def do(self, job: Job) -> bool:
         """Return when the job is done; NotYetError as long as it is not; its error if it failed.
@@ -65,16 +66,17 @@ class Clerk:
         """
         now = time.monotonic()
         with self._changed:
-            known = self._jobs.setdefault(job.key, job)
+            new, known = job.key not in self._jobs, self._jobs.setdefault(job.key, job)
             if known.over:
                 del self._jobs[job.key]
                 if known.error is not None:
                     raise known.error
                 return not known.void
-            after = patience(known, self._jobs.values(), self._usual(known), now)
+            after = jobs.patience(known, self._jobs.values(), self._usual(known), now)
             known.wanted = now + after + _GRACE
-            self._wake()
-            raise NotYetError(tell(known, now), after=after)
+            if new or self._thread is None:  # else the thread has it in mind already
+                self._wake()
+            raise NotYetError(jobs.tell(known, self._told, now), after=after)
 
     def get(self, key: str) -> Job | None:
         """The job of that key, under way, or over and not yet fetched."""
@@ -109,10 +111,17 @@ class Clerk:
                 if not self._jobs[key].since or self._jobs[key].over:
                     del self._jobs[key]
 
-    def waiting(self, gate: str) -> int:
-        """How many jobs are under way or stand in line at a gate."""
+    def lines(self) -> Counter[str]:
+        """How many jobs are under way or stand in line, by gate."""
         with self._changed:
-            return sum(gate in (g.name for g in job.gates) for job in self._jobs.values())
+            alive = [job.gates for job in self._jobs.values() if not job.over]
+        return Counter(gate.name for gates in alive for gate in gates)
+
+    def leave(self, job: Job, before: int) -> bool:
+        """Take a job out of its line, unless it is begun or has no more than so many before it."""
+        with self._changed:
+            stays = job.since or job.over or sum(jobs.line(job, self._jobs.values())) <= before
+            return not stays and self._jobs.pop(job.key, None) is not None
 
     def close(self) -> None:
         """End the thread; tasks go on, and whoever asks next finds them."""
@@ -158,7 +167,7 @@ class Clerk:
         now = time.monotonic()
         times = [job.look for job in self._jobs.values() if job.upid and not job.over]
         times += [job.hurry for job in self._jobs.values() if not job.since and job.hurry > now]
-        return min(max(min(times, default=now + _SELDOM) - now, _OFTEN / 2), _SELDOM)
+        return min(max(min(times, default=now + _SELDOM) - now, _OFTEN), _SELDOM)
 
     def _forget(self) -> None:
         """Forget what nobody came back for: who carries the run now has a clerk of their own."""
@@ -170,30 +179,31 @@ class Clerk:
 
     def _look(self) -> None:
         now = time.monotonic()
-        with self._changed:
-            running = [job for job in self._jobs.values() if job.upid and not job.over]
+        running = [job for job in list(self._jobs.values()) if job.upid and not job.over]
         if not any(job.look <= now for job in running):
             return
         found = tasks.ends(self._api, [job.upid for job in running])
         now = time.monotonic()
+        wanted = jobs.wanted_gates(list(self._jobs.values()))
         for job in running:
             if job.upid in found:
                 self._end(job, found[job.upid], now)
-            elif job.look <= now:
-                self._look_again(job, now)
+            else:
+                self._look_again(job, now, wanted)
 
-    def _look_again(self, job: Job, now: float) -> None:
-        usual = self._usual(job) or 1.0
-        job.look = now + min(max(_SHARE * usual, _OFTEN), _SELDOM)
-        if now - job.since > max(_LATE, 5 * usual) and self._uses.is_over(job.upid):
+    def _look_again(self, job: Job, now: float, wanted: set[str]) -> None:
+        usual, job.seen = self._usual(job), now
+        job.look = jobs.next_look(job, usual, now, wanted)
+        late = max(_LATE, 5 * (usual.seconds if usual else 1.0))
+        if now - job.since > late and self._uses.is_over(job.upid):
             self._finish(job, ApiError(Refusal.LOST, f"{job.upid}: its node does not answer"))
 
-    def _usual(self, job: Job) -> float | None:
+    def _usual(self, job: Job) -> tasks.Usual | None:
         return self.durations.expected(job.kind)
 
     def _end(self, job: Job, end: str, now: float) -> None:
         if tasks.went_well(end):
-            self.durations.ended(job.kind, now - job.since)
+            self.durations.ended(job.kind, jobs.lasted(job, self._usual(job), now))
             self._finish(job, None)
         else:
             self._finish(job, ApiError(sort_end(end), end))
@@ -202,16 +212,17 @@ class Clerk:
         """End a job; what was locked is tried again, and never a failure."""
         locked = isinstance(error, ApiError) and error.kind is Refusal.LOCKED
         if job.gates:
-            refused = refused_gates(job, error) if locked and error else frozenset[str]()
+            refused = jobs.refused_gates(job, error) if locked and error else frozenset[str]()
             learnt = refused if locked or error is None else None
             with suppress(EssaimError):  # a use that stays is given back by whoever looks next
                 self._uses.free(job, learnt)
             for gate in job.gates:
                 self._shut.pop(gate.name, None)
+                self._told.pop(gate.name, None)
         with self._changed:
             if locked:
                 job.since, job.upid = 0.0, ""
-                job.full = f"{job.what}: {error}"
+                job.locked = f"{job.what}: {error}"
                 job.hurry = time.monotonic() + self._respite(job)
             else:
                 job.over, job.error = True, error
@@ -220,22 +231,22 @@ class Clerk:
     def _respite(self, job: Job) -> float:
         """Seconds until something that was locked is tried again: longer each time."""
         job.refused += 1
-        first = max(_SHARE * 4 * (self._usual(job) or 1.0), _OFTEN)
+        usual = self._usual(job)
+        first = max(_RESPITE * (usual.seconds if usual else 1.0), 2 * _OFTEN)
         return min(first * 1.5 ** min(job.refused, 12), 4 * _SELDOM)
 
     def _begin(self) -> None:
         """Begin whatever may begin now, oldest first."""
         now = time.monotonic()
-        with self._changed:
-            waiting = [
-                job
-                for job in self._jobs.values()
-                if not (job.since or job.over) and job.hurry <= now <= job.wanted
-            ]
+        waiting = [
+            job
+            for job in list(self._jobs.values())
+            if not (job.since or job.over) and job.hurry <= now <= job.wanted
+        ]
         # Every caller wakes the clerk, and hundreds stand in line: to ask for each is dear.
         closed = {gate for gate, until in list(self._shut.items()) if until > now}
         while waiting:
-            few = open_to(waiting, closed, _WIDTH)
+            few = jobs.open_to(waiting, closed, _WIDTH)
             if not few:
                 return
             answers = self._uses.take(few)
@@ -248,22 +259,17 @@ class Clerk:
                 else:
                     closed.add(answer.gate)
                     self._shut[answer.gate] = now + _SHUT
-                    self._full(job, answer, waiting)
-
-    def _full(self, job: Job, full: Any, waiting: list[Job]) -> None:
-        which = self._uses.gate(full.gate)
-        text = f"waits for a {which} ({full.used} of {full.allowed} used)"
-        with self._changed:
-            job.full = text
-            for other in waiting:
-                if full.gate in (gate.name for gate in other.gates):
-                    other.full = text
+                    used = f"({answer.used} of {answer.allowed} used)"
+                    self._told[answer.gate] = f"waits for a {self._uses.gate(answer.gate)} {used}"
 
     def _start(self, job: Job) -> None:
-        job.since = time.monotonic()
-        pool = self._pool
-        if pool is not None:
-            pool.submit(self._post, job)
+        with self._changed:
+            stays = self._jobs.get(job.key) is job
+            job.since = time.monotonic() if stays else 0.0
+        if not stays:  # it has left its line meanwhile
+            self._uses.free(job, None)
+        elif self._pool is not None:
+            self._pool.submit(self._post, job)
 
     def _post(self, job: Job) -> None:
         try:
@@ -273,18 +279,16 @@ class Clerk:
         except Exception as error:  # noqa: BLE001 - whatever it is belongs to whoever asked
             self._finish(job, error)
             return
-        usual = self.durations.expected(job.kind)
         with self._changed:
-            now = time.monotonic()
-            job.look = max(now, job.since + _FIRST * usual) if usual else now + _OFTEN
+            wanted = jobs.wanted_gates(self._jobs.values())
+            job.look = jobs.next_look(job, self._usual(job), time.monotonic(), wanted)
             job.upid = upid
             self._changed.notify_all()
 
     def _reap(self) -> None:
         """Give back what was used by processes that died: at first, now and then, and at last."""
         now = time.monotonic()
-        with self._changed:
-            idle = all(job.over for job in self._jobs.values())
+        idle = all(job.over for job in list(self._jobs.values()))
         if now - self._reaped < _REAP_EVERY and not idle:
             return
         self._reaped = now

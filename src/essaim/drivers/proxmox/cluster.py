@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from essaim.drivers.proxmox.api import Api, ApiError
@@ -128,6 +128,11 @@ class Cluster:
                 self._last = read_listing(self._api.get("cluster/resources"), at)
             return self._last
 
+    def doubt(self) -> None:
+        """Let the next listing be a new one, for a node may have gone."""
+        with self._lock:
+            self._last = replace(self._last, at=float("-inf"))
+
     def config(self, guest: Guest) -> dict[str, Any]:
         """The configuration of a guest as it is now."""
         found: dict[str, Any] = self._api.get(f"{guest.path}/config")
@@ -142,6 +147,12 @@ class Cluster:
         if template.id not in self._disks:
             self._disks[template.id] = first_storage(self.config(template))
         return self._disks[template.id]
+
+    def archives(self, node: str, asked: str) -> list[str]:
+        """The archives for containers on the storage that STORAGE:NAME names."""
+        storage = asked.partition(":")[0]
+        rows = self._api.get(f"nodes/{node}/storage/{storage}/content", content="vztmpl")
+        return [str(row["volid"]) for row in rows]
 
     def its_config(self, guest: Guest) -> dict[str, Any]:
         """The configuration of a guest as it is now; empty when it is not ours to read, or gone."""

@@ -7,8 +7,6 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-from typing_extensions import override
-
 from essaim.drivers.checks import address_of, check_name, check_stack
 from essaim.drivers.proxmox import guests
 from essaim.drivers.proxmox.abilities import Abilities
@@ -22,17 +20,16 @@ from essaim.drivers.proxmox.machines import Machines
 from essaim.drivers.proxmox.numbers import boot_moment, boot_number
 from essaim.drivers.proxmox.refusals import Refusal
 from essaim.drivers.proxmox.settings import read
+from essaim.drivers.proxmox.sights import Sights
 from essaim.drivers.proxmox.uses import Limits
 from essaim.drivers.proxmox.wishes import Extras
 from essaim.model.errors import NotYetError, RejectedError, UnknownError
-from essaim.model.machines import Form, Observed, Power, Seed
+from essaim.model.machines import Form, Found, Observed, Power, Seed, Snapshot
 from essaim.model.names import MachineName
 from essaim.model.stacks import Image, Machine, Network, Site
 
 #: Seconds a machine has to end by itself once it was asked to.
 _END_WITHIN = 60
-#: Seconds by which the listing's powers lag behind, at most.
-_LAG = 20.0
 #: A machine that started this much later than we know of was started by somebody else.
 _ANOTHER_BOOT = 30.0
 #: Seconds after which a node that does not answer is asked again.
@@ -41,7 +38,7 @@ _AWAY = 15.0
 _ANSWERS_WITHIN = 180.0
 
 
-class Proxmox(Abilities):
+class Proxmox:
     """Machines as guests of one cluster.
 
     `plane` says which control plane this is.  May be used by any number of threads and processes at
@@ -59,7 +56,6 @@ class Proxmox(Abilities):
     ) -> None:
         self.form = Form.TEMPLATE
         self.settings = read(site)
-        self.plane = plane
         self.api = Api(self.settings)
         if extras is None and self.settings.ssh is not None:
             extras = NodeExtras(self.settings, self.settings.ssh)
@@ -75,7 +71,10 @@ class Proxmox(Abilities):
         )
         self._extras = extras
         self._reservations = reservations
-        self._powers: dict[int, tuple[bool, float]] = {}  # what we did that no listing shows yet
+        self._sights = Sights(self.api, self.cluster, self.machines)
+        self._abilities = Abilities(
+            self.api, self.cluster, self.clerk, self.machines, self._sights, plane=plane
+        )
 
     def _online(self, node: str) -> bool:
         return self.cluster.listing().online(node)
@@ -114,7 +113,7 @@ class Proxmox(Abilities):
         *,
         away: bool,
     ) -> Observed:
-        on = self._is_on(guest)
+        on = self._sights.is_on(guest)
         address = addresses.get(str(name))
         detail = {"vmid": str(guest.id), "node": guest.node, "kind": guest.kind}
         if away:  # one that was just made has no status either
@@ -128,12 +127,6 @@ class Proxmox(Abilities):
             detail=detail,
         )
 
-    def _is_on(self, guest: Guest) -> bool:
-        known = self._powers.get(guest.id)
-        if known is not None and time.monotonic() < known[1]:
-            return known[0]
-        return guest.status == "running"
-
     def _boot(self, name: MachineName, guest: Guest, known: int) -> str:
         """A word for this run of a machine: the start we know of, unless it is younger."""
         since = time.time() - guest.uptime
@@ -146,6 +139,11 @@ class Proxmox(Abilities):
         mark = boot_number(number - self.settings.ids[0], moment)
         site, holder = self.settings.site, str(name)
         return self._reservations.reserve(site, "boot", holder, [mark, mark + 1], anew=True)
+
+    def check_image(self, image: Image) -> None:
+        """RejectedError, with a near spelling, when the cluster has nothing of that name."""
+        with self.machines.meaning(f"looking for image {image.name}"):
+            self.machines.making.check(image)
 
     def create(self, machine: Machine, network: Network, image: Image, seed: Seed) -> None:
         """Make the machine's disk and definition, powered off.  Nothing if it is there."""
@@ -161,12 +159,12 @@ class Proxmox(Abilities):
         number = self.machines.holdings.id_of(name)
         with self.machines.meaning(f"{name}: removing {number or 'what is left'}"):
             if number is None:
-                self.machines.sweep_of(name)
+                self.machines.leftovers.sweep_of(name)
                 return
             surely = self.machines.removed(name)
             if not surely:
                 self._remove(name, number)
-            self._powers.pop(number, None)
+            self._sights.forget(number)
             self.machines.forget(name, number, surely=surely)
 
     def _remove(self, name: MachineName, number: int) -> None:
@@ -178,7 +176,7 @@ class Proxmox(Abilities):
         if found is None:
             return
         self._check_node(name, found)
-        if not self.machines.is_its(found, name) or self.give_back(found):
+        if not self.machines.is_its(found, name) or self._abilities.give_back(found):
             return
         if found.template:
             raise RejectedError(f"{name}: {found.id} has become a template", hint="see to it")
@@ -186,10 +184,11 @@ class Proxmox(Abilities):
 
     def start(self, name: MachineName) -> None:
         """Power it on.  Nothing if it runs."""
-        guest = self._guest(name)
+        guest = self._sights.guest(name)
         self._check_node(name, guest)
         # The listing may be old, but one that says it is off costs no more than a refusal.
-        if not self.clerk.get(f"{name} start") and self._is_on(guest) and self._runs(name, guest):
+        begun, seen = self.clerk.get(f"{name} start"), self._sights
+        if not begun and seen.is_on(guest) and seen.runs(name, guest):
             return
         job = Job(
             key=f"{name} start",
@@ -206,21 +205,10 @@ class Proxmox(Abilities):
             except ApiError as error:
                 if error.kind is not Refusal.RUNNING:
                     raise
-                self._know_power(guest, on=True)
+                self._sights.know(guest, on=True)
                 return
-        self._know_power(guest, on=True)
+        self._sights.know(guest, on=True)
         self._mark_boot(name, guest.id, time.time())
-
-    @override
-    def _know_power(self, guest: Guest, *, on: bool) -> None:
-        self._powers[guest.id] = (on, time.monotonic() + _LAG)
-
-    @override
-    def _runs(self, name: MachineName, guest: Guest) -> bool:
-        """Whether it runs now, whatever an older listing says."""
-        with self.machines.meaning(f"looking at {name}"):
-            state: dict[str, str] = self.api.get(f"{guest.path}/status/current")
-        return state.get("status") == "running"
 
     def _check_node(self, name: MachineName, guest: Guest) -> None:
         if not self._online(guest.node):
@@ -229,7 +217,7 @@ class Proxmox(Abilities):
     def stop(self, name: MachineName) -> None:
         """Power it off and keep its disk.  Nothing if it is off."""
         with suppress(UnknownError):
-            guest = self._guest(name)
+            guest = self._sights.guest(name)
             self._check_node(name, guest)
             self._power_off(name, guest)
 
@@ -248,7 +236,33 @@ class Proxmox(Abilities):
             except ApiError as error:
                 if error.kind is not Refusal.STOPPED:
                     raise
-        self._know_power(guest, on=False)
+        self._sights.know(guest, on=False)
+
+    # Snapshots, Inventory
+
+    def snapshots(self, name: MachineName) -> Sequence[Snapshot]:
+        """List them, oldest first."""
+        return self._abilities.snapshots(name)
+
+    def snapshot(self, name: MachineName, label: str) -> None:
+        """Keep the disk as it is now.  RejectedError when there is one of that label."""
+        self._abilities.snapshot(name, label)
+
+    def restore(self, name: MachineName, label: str) -> None:
+        """Go back; the machine is off afterwards, and what came after the snapshot is lost."""
+        self._abilities.restore(name, label)
+
+    def drop_snapshot(self, name: MachineName, label: str) -> None:
+        """Forget a snapshot.  Nothing if it is gone."""
+        self._abilities.drop_snapshot(name, label)
+
+    def inventory(self) -> Sequence[Found]:
+        """List every machine of the site that this account may see."""
+        return self._abilities.inventory()
+
+    def adopt(self, id: str, machine: Machine, network: Network) -> None:  # noqa: A002 - Found's
+        """Take a stranger's machine under our care, leaving its disk and power as they are."""
+        self._abilities.adopt(id, machine, network)
 
     # Cards, Slow, Closes
 
@@ -267,19 +281,3 @@ class Proxmox(Abilities):
         self.api.close()
         if self._extras is not None:
             self._extras.close()
-
-    @override
-    def _guest(self, name: MachineName) -> Guest:
-        """The guest a machine is; UnknownError when there is none."""
-        check_name(name)
-        number = self.machines.holdings.id_of(name)
-        if number is None:
-            raise UnknownError(f"{name} does not exist")
-        with self.machines.meaning(f"looking for {name}"):
-            listing = self.cluster.listing()
-            found = listing.guests.get(number)
-            if found is None or not self.machines.is_ours(found):
-                found = self.cluster.find(number)
-        if found is None or not self.machines.is_ours(found):
-            raise UnknownError(f"{name} does not exist")
-        return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -204,6 +204,15 @@ def _address(settings: Settings, wanted: Wanted) -> list[str]:
     gateway = labels.get("gateway") or settings.gateway
     words = [f"ip={wanted.machine.address}/{prefix}"]
     return words + ([f"gw={gateway}"] if gateway else [])
+
+
+def has_moved(settings: Settings, wanted: Wanted, read: Callable[[], Mapping[str, Any]]) -> bool:
+    """Whether a machine that does not ask for its address was told another one; `read` says."""
+    if not _is_static(settings, wanted.machine.labels):
+        return False
+    config = read()
+    said = str(config.get("ipconfig0") or config.get("net0") or "")
+    return _address(settings, wanted)[0] not in said.split(",")
 
 
 def _container_card(settings: Settings, wanted: Wanted) -> str:

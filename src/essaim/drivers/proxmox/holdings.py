@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import islice
 from typing import Protocol
 
@@ -26,6 +27,9 @@ class Held(Reservations, Protocol):
     def held(self, site: str, kind: str) -> dict[int, str]:
         """Who holds what, by number."""
 
+    def number(self, site: str, kind: str, holder: str) -> int | None:
+        """The number a holder has; None when it has none."""
+
 
 class Holdings:
     """Reservations of one control plane at one site, by the names of machines."""
@@ -41,8 +45,7 @@ class Holdings:
 
     def id_of(self, name: MachineName) -> int | None:
         """The id a machine has; None when it has none."""
-        held = self._reservations.held(self._settings.site, "vmid")
-        return next((number for number, holder in held.items() if holder == str(name)), None)
+        return self._reservations.number(self._settings.site, "vmid", str(name))
 
     def card(self, name: MachineName, *, begun: bool = False) -> str:
         """The address of a machine's card, also before there is one.
@@ -77,10 +80,16 @@ class Holdings:
             few = islice(candidates, most)
             return self._reservations.reserve(settings.site, "vmid", str(name), few, anew=anew)
 
-        try:
+        with suppress(RejectedError):
             return reserve(_FEW)
-        except RejectedError:
+        try:
             return reserve(None)  # seldom: the whole range has to be gone through
+        except RejectedError as error:
+            first, last = settings.ids
+            raise RejectedError(
+                f"site {settings.site}: every VMID of its ids, {first}-{last}, is taken",
+                hint="widen ids in its site file, or remove machines nobody needs",
+            ) from error
 
     def owners(self) -> dict[int, str]:
         """Which machine each reserved id is for."""
@@ -101,7 +110,8 @@ class Holdings:
     def set_aside(self, name: MachineName, number: int) -> None:
         """Remember an id under which something half made of a machine is left."""
         holder = f"{name}{_ASIDE}{number}"
-        self._reservations.reserve(self._settings.site, "leftover", holder, [number])
+        with suppress(RejectedError):  # it is set aside already, for another one
+            self._reservations.reserve(self._settings.site, "leftover", holder, [number])
 
     def aside(self) -> dict[int, MachineName]:
         """What was set aside, and of which machine it was."""

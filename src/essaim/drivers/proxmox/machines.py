@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 from essaim.drivers.proxmox import guests, tasks
 from essaim.drivers.proxmox.api import Api, ApiError
@@ -19,6 +20,7 @@ from essaim.drivers.proxmox.cluster import Cluster, Guest, first_storage, read_t
 from essaim.drivers.proxmox.guests import Wanted
 from essaim.drivers.proxmox.holdings import Held, Holdings
 from essaim.drivers.proxmox.jobs import Job
+from essaim.drivers.proxmox.leftovers import BEING_MADE, Leftovers
 from essaim.drivers.proxmox.making import Making
 from essaim.drivers.proxmox.refusals import Refusal
 from essaim.drivers.proxmox.wishes import Extras
@@ -27,8 +29,6 @@ from essaim.model.machines import Seed
 from essaim.model.names import MachineName
 from essaim.model.stacks import Image, Machine, Network
 
-#: Locks of a machine that is not finished.
-_BEING_MADE = ("create", "clone")
 #: Seconds for which an id that shows no owner yet may be our own, made by an answer that was lost.
 _UNKNOWN = 15.0
 
@@ -46,15 +46,16 @@ class Machines:
         plane: str,
         extras: Extras | None = None,
     ) -> None:
-        self._api = api
-        self._cluster = cluster
-        self._clerk = clerk
+        self._api, self._cluster, self._clerk = api, cluster, clerk
         self.holdings = Holdings(reservations, cluster, api.settings, plane)
         self._plane, self._extras, self._settings = plane, extras, api.settings
         self.making = Making(api, cluster, clerk, plane)
         self._made: dict[MachineName, Guest] = {}  # not yet set up
         self._doubts: dict[MachineName, float] = {}
-        clerk.sweep = self.sweep
+        self.leftovers = Leftovers(
+            api, cluster, clerk, self.holdings, plane=plane, extras=extras, remove=self.remove
+        )
+        clerk.sweep = self.leftovers.sweep
 
     def is_its(self, guest: Guest, name: MachineName) -> bool:
         """Whether a guest is that machine, as it says now: a listing may be old."""
@@ -65,9 +66,7 @@ class Machines:
 
     def is_ours(self, guest: Guest) -> bool:
         """Whether a guest is finished and of this control plane."""
-        return guests.plane_tag(self._plane) in guest.tags and guest.lock not in _BEING_MADE
-
-    # Making.
+        return guests.plane_tag(self._plane) in guest.tags and guest.lock not in BEING_MADE
 
     def make(self, machine: Machine, network: Network, image: Image, seed: Seed) -> None:
         """Make a machine, or go on with it; NotYetError as long as there is something to wait for.
@@ -112,8 +111,7 @@ class Machines:
             if there is not None and not self._clerk.get(key):
                 return self._take_up(wanted)
             try:
-                job = self._clerk.get(key) or self.making.job(key, wanted)
-                done = self._clerk.do(job)
+                done = self._clerk.do(self.making.job(key, wanted))
             except ApiError as error:
                 if error.kind is not Refusal.TAKEN:
                     raise
@@ -132,17 +130,27 @@ class Machines:
             self._clerk.reap(f"{wanted.name} clone")
             raise NotYetError(f"{wanted.name}: {wanted.id} is begun elsewhere", after=1.0)
         if found is not None and self.is_ours(found):
+            if guests.has_moved(self._settings, wanted, partial(self._cluster.config, found)):
+                self._finish(wanted, found)
             return True
         if found is None or not self._cluster.listing().online(found.node):
             # Not for us to see: somebody else's, or one of ours of which nothing is known yet.
             self.holdings.set_aside(wanted.name, wanted.id)
             self._doubts.pop(wanted.name, None)
             return False
+        return self._go_on_with(wanted, found)
+
+    def _go_on_with(self, wanted: Wanted, found: Guest) -> bool:
+        """Go on with a guest that is not finished, if it is the machine's."""
         config = self._cluster.its_config(found)
         its = guests.owner(str(config.get("description") or ""))
         if not config.get("description") and found.lock and self._may_be_ours(wanted.name):
             raise NotYetError(f"{wanted.name}: {wanted.id} is being made", after=1.0)
-        if its != (self._plane, wanted.name) or (found.lock and self._is_dead(wanted.name, found)):
+        if its != (self._plane, wanted.name):
+            if its is not None and its[0] == self._plane:  # the id is ours now: what is left goes
+                self.holdings.set_aside(its[1], found.id)
+            return False
+        if found.lock and self._is_dead(wanted.name, found):
             return False
         if not first_storage(config):  # cut short, and somebody took its lock off: it has no disk
             self.holdings.set_aside(wanted.name, found.id)
@@ -159,43 +167,11 @@ class Machines:
 
         It cannot be removed before its lock is; the machine is made under another id meanwhile.
         """
-        busy = found.lock not in _BEING_MADE or not self._clerk.reap(f"{name} clone")
+        busy = found.lock not in BEING_MADE or not self._clerk.reap(f"{name} clone")
         if busy or tasks.copying(self._api, found.node):
             raise NotYetError(f"{name}: {found.id} is being made ({found.lock})", after=1.0)
-        if self._extras is not None:
-            self._extras.unlock(found)
         self.holdings.set_aside(name, found.id)
         return True
-
-    def sweep(self) -> None:
-        """Remove what was set aside, as far as that is possible by now."""
-        for number, name in self.holdings.aside().items():
-            with suppress(NotYetError, ApiError):
-                self._sweep(name, number)
-
-    def sweep_of(self, name: MachineName) -> None:
-        """Remove what was set aside of one machine; NotYetError while somebody still makes it."""
-        for number, its in self.holdings.aside().items():
-            if its == name:
-                self._sweep(name, number)
-
-    def _sweep(self, name: MachineName, number: int) -> None:
-        if number in self.holdings.owners():
-            self.holdings.forget_aside(name, number)  # what is there now has a right to be
-            return
-        if not self._clerk.reap(f"{name} clone"):
-            raise NotYetError(f"{name}: {number} is still being made elsewhere", after=1.0)
-        found = self._cluster.find(number)
-        if found is not None and not self._cluster.listing().online(found.node):
-            return
-        if found is not None and self._is_half_made(found, name):
-            if found.lock and not tasks.copying(self._api, found.node):
-                return  # nobody works on it, and only a person can take its lock off
-            self.remove(name, found, key=f"{name} leftover {number}")
-        self.holdings.forget_aside(name, number)
-
-    def _is_half_made(self, guest: Guest, name: MachineName) -> bool:
-        return not self.is_ours(guest) and self.is_its(guest, name)
 
     def _finish(self, wanted: Wanted, found: Guest) -> None:
         """Grow it and set it up; each is done once, or again with the same result."""
@@ -205,6 +181,7 @@ class Machines:
         if self._extras is not None:
             given |= self._extras.apply(found, wanted)
         self._api.put(f"{found.path}/config", **given)
+        self.making.finished(wanted.name, found)
 
     def _grow(self, wanted: Wanted, found: Guest) -> None:
         disk, size = "rootfs" if found.kind == "lxc" else "scsi0", f"{wanted.machine.size.disk}G"
@@ -219,11 +196,9 @@ class Machines:
             if "shrink" not in error.text and "smaller" not in error.text:
                 raise
 
-    # Removing.
-
     def remove(self, name: MachineName, found: Guest, key: str = "") -> None:
         """Remove a guest and its disks; NotYetError until that is done."""
-        if found.lock in _BEING_MADE and not key and self._is_dead(name, found):
+        if found.lock in BEING_MADE and not key and self._is_dead(name, found):
             return
         gone = key or f"{name} destroy"
         off = found.status == "stopped" and not self._clerk.get(f"{name} off")
@@ -286,7 +261,7 @@ class Machines:
             self.holdings.set_aside(name, number)
         self.holdings.release(name)
         if not surely:
-            self._sweep(name, number)
+            self.leftovers.sweep_one(name, number)
 
     @contextmanager
     def meaning(self, what: str) -> Iterator[None]:
@@ -296,4 +271,6 @@ class Machines:
         except ApiError as error:
             if error.kind is Refusal.LOCKED:
                 raise NotYetError(f"{what}: {error.text}", after=1.0) from error
+            if error.kind is Refusal.LOST:
+                self._cluster.doubt()
             raise error.ours(self._settings.site, what) from error

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from essaim.drivers.proxmox import guests, places
+from essaim.drivers.proxmox import archives, guests, places
 from essaim.drivers.proxmox.api import Api
 from essaim.drivers.proxmox.clerk import Clerk
 from essaim.drivers.proxmox.cluster import Cluster, Guest, Listing
@@ -15,12 +17,15 @@ from essaim.drivers.proxmox.guests import Wanted
 from essaim.drivers.proxmox.jobs import Job
 from essaim.model.errors import NotYetError
 from essaim.model.names import MachineName
+from essaim.model.stacks import Image
 from essaim.plan.limits import Gate
 
 #: A container's template is locked while it is cloned: a second clone would only be refused.
 _ALONE = 1
 _MOST = 64
 _FIRST = 4
+#: Clones on a storage of which nothing is known: one of each copy of the template, but not more.
+_COPIES = 16
 _REMOVALS = 8
 #: Seconds after which a node that does not answer is asked again.
 _ANSWER = 10.0
@@ -37,17 +42,52 @@ class Making:
         self._settings = api.settings
         self._lock = threading.Lock()
         self._coming: dict[MachineName, Guest] = {}
+        self._new: dict[MachineName, tuple[Guest, float]] = {}  # and since when
 
     def expected(self, name: MachineName) -> Guest | None:
         """What a machine will be, once its job is done; None when no job was planned here."""
         return self._coming.get(name)
 
+    def finished(self, name: MachineName, guest: Guest) -> None:
+        """The machine is there and ours, whatever an older listing says."""
+        ours = frozenset({guests.plane_tag(self._plane)})
+        self._new[name] = (replace(guest, tags=guest.tags | ours, lock=""), time.monotonic())
+
+    def new(self, name: MachineName, number: int, listing: Listing) -> Guest | None:
+        """A machine that was finished here since that listing was asked for."""
+        guest, since = self._new.get(name, (None, 0.0))
+        return guest if guest and guest.id == number and since > listing.at else None
+
     def forget(self, name: MachineName) -> None:
         """The machine is not wanted any more."""
         with self._lock:
             self._coming.pop(name, None)
+            self._new.pop(name, None)
 
     def job(self, key: str, wanted: Wanted) -> Job:
+        """The job that makes the machine: the one there is, unless another line is shorter now."""
+        known = self._clerk.get(key)
+        if known is not None and not self._may_move(known):
+            return known
+        return self._plan(key, wanted)
+
+    def check(self, image: Image) -> None:
+        """See that the site has what machines are made from; RejectedError when it has not."""
+        source, what = guests.source_of(image)
+        listing = self._cluster.listing()
+        if source == "template":
+            places.templates(listing, what, guests.kind_of(image), image.name)
+        elif source == "ostemplate" and archives.is_short(what) and (up := self._rooms(listing)):
+            archives.newest(what, self._cluster.archives(min(up), what))
+
+    def _may_move(self, job: Job) -> bool:
+        """Take a job out of its line if another template's is shorter: nodes differ, and fail."""
+        if job.since or job.over or not job.rivals:
+            return False
+        lines = self._clerk.lines()
+        return self._clerk.leave(job, min(lines[gate] for gate in job.rivals))
+
+    def _plan(self, key: str, wanted: Wanted) -> Job:
         """How the machine is made: a clone, or something from the stock of the site."""
         source, what = guests.source_of(wanted.image)
         listing = self._cluster.listing()
@@ -57,6 +97,8 @@ class Making:
         node = places.roomiest(self._rooms(listing), labels.get("node", ""))
         make = guests.container if kind == "lxc" else guests.machine
         given = make(self._settings, self._plane, wanted)
+        if source == "ostemplate" and archives.is_short(what):
+            given["ostemplate"] = archives.newest(what, self._cluster.archives(node, what))
         self._expect(wanted, kind, node)
         storage = labels.get("storage") or self._settings.storage
         gates = (self._gate("storage", storage), self._gate("node", node))
@@ -86,17 +128,22 @@ class Making:
         storage = self._cluster.storage_of(sources[0])
         full = image.settings.get("clone") == "full"
         goal = ((labels.get("storage") or self._settings.storage) if full else "") or storage
+        own, lines = {source.id: self._own(source) for source in sources}, self._clerk.lines()
         place = places.choose(
             sources,
             self._rooms(listing),
-            {source.id: float(self._clerk.waiting(self._own(source).name)) for source in sources},
+            {number: float(lines[gate.name]) for number, gate in own.items()},
             anywhere={storage, goal} <= listing.shared,
             node=labels.get("node", ""),
         )
         source, node = place.source, place.node if place.moves else ""
         self._expect(wanted, source.kind, place.node)
         given = guests.clone(self._settings, self._plane, wanted, source.kind, node)
-        gates = (self._own(source), self._gate("storage", goal), self._gate("node", source.node))
+        gates = (
+            own[source.id],
+            self._disks(goal, len(sources)),
+            self._gate("node", source.node),
+        )
         return Job(
             key=key,
             what=f"clones {source.name or source.id}",
@@ -105,6 +152,7 @@ class Making:
             gates=gates,
             number=self._number(wanted),
             sources=_blame(gates, source, goal),
+            rivals=tuple(gate.name for gate in own.values()),
         )
 
     def _sources(self, wanted: Wanted, listing: Listing) -> list[Guest]:
@@ -138,6 +186,10 @@ class Making:
 
     def _gate(self, kind: str, name: str) -> Gate:
         return Gate(f"{self._settings.site} clone slot on {kind} {name}", _FIRST, self._most())
+
+    def _disks(self, storage: str, copies: int) -> Gate:
+        """The gate of a storage: who keeps many copies of a template wants many clones at once."""
+        return replace(self._gate("storage", storage), first=min(max(_FIRST, copies), _COPIES))
 
     def _most(self) -> int:
         return self._settings.slots.get("clone", _MOST)

@@ -19,6 +19,8 @@ _COPIES = ("vzclone", "qmclone", "vzcreate", "qmcreate")
 _FEW = 2
 #: How much the newest duration counts among those before it.
 _NEWEST = 0.3
+#: By which share of its time another may differ, when only one has ended.
+_FIRST_SPREAD = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +47,32 @@ def went_well(end: str) -> bool:
     return end == "OK" or end.startswith("WARNINGS")
 
 
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """What something usually takes, and by how much one differs from another, in seconds."""
+
+    seconds: float
+    spread: float
+
+
 class Durations:
     """How long things take, learnt from those that ended."""
 
     def __init__(self) -> None:
-        self._known: dict[str, float] = {}
+        self._known: dict[str, Usual] = {}
 
-    def expected(self, kind: str) -> float | None:
-        """Seconds; None when none of the kind has ended yet."""
+    def expected(self, kind: str) -> Usual | None:
+        """What one of a kind will take; None when none has ended yet."""
         return self._known.get(kind)
 
     def ended(self, kind: str, seconds: float) -> None:
         """One took so long."""
-        before = self._known.get(kind, seconds)
-        self._known[kind] = before + _NEWEST * (seconds - before)
+        before = self._known.get(kind) or Usual(seconds, seconds * _FIRST_SPREAD)
+        apart = seconds - before.seconds
+        self._known[kind] = Usual(
+            before.seconds + _NEWEST * apart,
+            before.spread + _NEWEST * (abs(apart) - before.spread),
+        )
 
 
 def ends(api: Api, upids: list[str]) -> dict[str, str]:

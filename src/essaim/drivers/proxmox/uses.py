@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,8 +11,9 @@ from essaim.drivers.proxmox.api import Api
 from essaim.drivers.proxmox.jobs import Job
 from essaim.plan.limits import Gate
 
-#: Seconds after which a use without a task was left by somebody who died before they began it.
-_LEFT_ALONE = 60.0
+#: Seconds after which a use without a task was left by somebody who died before they began it: more
+#: than the API may take to answer.
+_LEFT_ALONE = 45.0
 
 
 class Limits(Protocol):
@@ -73,12 +74,12 @@ class Uses:
         """Give back what a job used; `learnt` are the gates that let too many pass."""
         self._limits.free(self._prefix + job.key, job.gates, refused=learnt)
 
-    def reap(self, alive: Container[str], only: str = "") -> bool:
+    def reap(self, jobs: Mapping[str, Job], only: str = "") -> bool:
         """Free the uses whose task has ended, of all others, or of one; False when some go on."""
         done = True
         for use in self._limits.uses(self._prefix + only):
             key = use.holder.removeprefix(self._prefix)
-            if key in alive or (only and key != only):
+            if _at_work(jobs.get(key)) or (only and key != only):
                 continue
             if self.is_over(use.task) if use.task else use.seconds > _LEFT_ALONE:
                 self._limits.free(use.holder)
@@ -92,3 +93,8 @@ class Uses:
             return True
         its = tasks.read_upid(upid)
         return its is not None and not self._online(its.node)
+
+
+def _at_work(job: Job | None) -> bool:
+    """Whether a use is a job's own: one that waits may wait for what its dead forerunner left."""
+    return job is not None and job.since > 0 and not job.over

@@ -8,8 +8,8 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import NamedTuple
 
+from essaim.drivers.doctor import Check
 from essaim.model.errors import SetupError
 
 #: A plain user's own may lack the administrator's directories.
@@ -17,14 +17,6 @@ PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin"
 NAMESPACES = ("--net", "--mount", "--pid", "--fork", "--mount-proc")
 USER_NAMESPACE = ("--user", "--map-auto", "--map-root-user")
 _HIGHEST_ID = 65000  #: Debian's own accounts go up to there
-
-
-class Check(NamedTuple):
-    """One thing that was looked at.  `text` says what was found or what to do."""
-
-    name: str
-    ok: bool
-    text: str
 
 
 def doctor() -> list[Check]:

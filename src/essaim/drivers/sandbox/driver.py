@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from essaim.drivers.checks import address_of, block_of, check_name, check_stack
+from essaim.drivers.doctor import Check
 from essaim.drivers.sandbox import client, dial
 from essaim.drivers.sandbox.client import GoneError
-from essaim.drivers.sandbox.doctor import Check, doctor
+from essaim.drivers.sandbox.doctor import doctor
 from essaim.drivers.sandbox.files import Definition, Layout, read, write
 from essaim.model.errors import RejectedError, SetupError, TransientError, UnknownError
 from essaim.model.machines import Form, Observed, Power, Seed

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import sys
 import threading
 from pathlib import Path
 
+from essaim.cli.signals import ENDING, acting
 from essaim_lab.simulators.proxmox.settings import NodeSettings, StorageSettings
 from essaim_lab.simulators.proxmox.simulator import Simulator
 
@@ -24,6 +24,11 @@ ids: 50000-59999
 pool: students
 storage: {storage}
 bridge: vmbr0
+"""
+#: What a site file says besides where machines are real.
+REAL = """\
+netmap: {10.0.0.0/8: 127.0.0.0/8, 172.0.0.0/8: 127.0.0.0/8, 192.0.0.0/8: 127.0.0.0/8}
+host_keys: first
 """
 
 
@@ -92,12 +97,13 @@ def _private(path: Path, text: str) -> Path:
     return path
 
 
-def tell(sim: Simulator, folder: Path, storage: str) -> dict[str, str]:
+def tell(sim: Simulator, asked: argparse.Namespace) -> dict[str, str]:
     """Write the secrets where only their owner reads them; say where everything is."""
+    folder = asked.folder
     plane = _private(folder / "token.secret", sim.plane_secret)
     snippet = SNIPPET.format(
-        url=sim.url, token=sim.plane_token, secret=plane, ca=sim.ca, storage=storage
-    )
+        url=sim.url, token=sim.plane_token, secret=plane, ca=sim.ca, storage=asked.storage
+    ) + (REAL if asked.real else "")
     told = {
         "url": sim.url,
         "ca": str(sim.ca),
@@ -125,10 +131,13 @@ def main(words: list[str]) -> int:
     """Answer until somebody stops it; the first line on stdout says where, as JSON."""
     asked = arguments(words)
     over = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: over.set())
     if asked.attached:
         threading.Thread(target=_watch, args=(over,), daemon=True).start()
+    with acting(over.set, *ENDING):
+        return _serve(asked, over)
+
+
+def _serve(asked: argparse.Namespace, over: threading.Event) -> int:
     asked.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     sim = simulator(asked)
     backing = None
@@ -144,7 +153,7 @@ def main(words: list[str]) -> int:
         sys.stderr.write(f"{asked.host}:{asked.port} cannot be listened on: {error.strerror}\n")
         return SETUP
     try:
-        sys.stdout.write(json.dumps(tell(sim, asked.folder, asked.storage)) + "\n")
+        sys.stdout.write(json.dumps(tell(sim, asked)) + "\n")
         sys.stdout.flush()
         over.wait()
     finally:

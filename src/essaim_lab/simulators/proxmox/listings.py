@@ -290,6 +290,7 @@ def content(cluster: Cluster, call: Call) -> list[dict[str, Any]]:
         found += [
             {"volid": volid, "content": "vztmpl", "format": "tzst", "size": 126 << 20}
             for volid in cluster.settings.ostemplates
+            if volid.startswith(f"{storage.name}:")
         ]
     for guest in cluster.guests.values():
         if not storage.settings.shared and guest.node != call.node:

@@ -47,6 +47,12 @@ def address(guest: Guest, number: int) -> str:
     return "" if given == "manual" else given
 
 
+def bridges(guest: Guest) -> set[str]:
+    """What its cards are plugged into."""
+    own = [key for key in guest.conf if key.startswith("net") and key[3:].isdigit()]
+    return {found for key in own if (found := split(str(guest.conf[key])).get("bridge"))}
+
+
 def cards(guest: Guest) -> list[dict[str, Any]]:
     """All cards: name, MAC and address with mask; first the loopback."""
     found = [{"name": "lo", "mac": "00:00:00:00:00:00", "ip": "127.0.0.1/8"}]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from essaim_lab.simulators.proxmox.cluster import Call, Cluster, answers
 from essaim_lab.simulators.proxmox.errors import PveError
 from essaim_lab.simulators.proxmox.kernel import Process, Sleep
+from essaim_lab.simulators.proxmox.network import bridges
 from essaim_lab.simulators.proxmox.settings import NodeSettings
 from essaim_lab.simulators.proxmox.state import Guest, Task
 
@@ -36,6 +37,7 @@ def _locked(
 
 def starting(cluster: Cluster, guest: Guest, task: Task) -> Process:
     """Power it on, sharing the node with all others that start."""
+    _plugged(cluster, guest, task)
     node = cluster.nodes[guest.node]
     settings = node.settings
     seconds = settings.start_seconds if guest.kind == "lxc" else settings.boot_seconds
@@ -57,6 +59,17 @@ def starting(cluster: Cluster, guest: Guest, task: Task) -> Process:
     guest.running = True
     guest.started = cluster.kernel.now
     cluster.told(guest, "start")
+
+
+def _plugged(cluster: Cluster, guest: Guest, task: Task) -> None:
+    """Refuse to power on what is plugged into a bridge that is not there."""
+    for bridge in bridges(guest):
+        if bridge not in cluster.settings.bridges:
+            missing = f"bridge '{bridge}' does not exist"
+            if guest.kind == "qemu":
+                raise PveError(missing)
+            task.say(missing)
+            raise PveError(f"startup for container '{guest.vmid}' failed")
 
 
 @answers("POST /nodes/{node}/GUEST/{vmid}/status/start")

@@ -70,9 +70,11 @@ class Settings:
     archive: int = 2000  #: finished tasks a node remembers
     cluster: str = "lab"
     version: str = "8.4.1"
-    bridges: tuple[str, ...] = ("vmbr0", "vmbr1")
+    bridges: tuple[str, ...] = ("vmbr0", "vmbr1", "vibr279")
     ostemplates: tuple[str, ...] = field(
         default=(
+            "dirs-nfs:vztmpl/debian-11-standard_11.6-1_amd64.tar.zst",
+            "dirs-nfs:vztmpl/debian-11-standard_11.10-1_amd64.tar.zst",
             "local:vztmpl/debian-12-standard_12.7-1_amd64.tar.zst",
             "local:vztmpl/ubuntu-24.04-standard_24.04-2_amd64.tar.zst",
         )
@@ -101,6 +103,7 @@ def usual(
     places = tuple(_renamed(like, name) for name in names)
     kept = tuple(storages) or (StorageSettings(name="vol-ceph-1"),)
     local = StorageSettings(name="local", type="dir", shared=False, content="iso,vztmpl,backup")
+    nfs = StorageSettings(name="dirs-nfs", type="nfs", content="iso,vztmpl")
     thin = StorageSettings(name="local-lvm", type="lvmthin", shared=False, copies=2)
     made = []
     for first, kind, name in ((9000, "lxc", "debian-gui"), (9500, "qemu", "debian-vm")):
@@ -118,7 +121,7 @@ def usual(
             )
     return Settings(
         nodes=places,
-        storages=(*kept, thin, local),
+        storages=(*kept, thin, local, nfs),
         templates=tuple(made),
         seed=seed,
         stats_seconds=stats_seconds,
