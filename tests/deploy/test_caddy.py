@@ -92,7 +92,7 @@ class Load:
                 kept.append((answer.request.method, answer.status_code, answer.text[:200]))
 
     def goes_on(self) -> bool:
-        """Wait until the clients have been answered some times more; whether none failed meanwhile."""
+        """Wait for some answers more, or a failure; whether all went well."""
         enough, known = len(self.good) + ROUND, len(self.bad)
         wait(lambda: len(self.bad) > known or len(self.good) >= enough, "answers")
         return len(self.bad) == known
