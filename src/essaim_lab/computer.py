@@ -33,15 +33,19 @@ def which(program: str) -> str | None:
 
 def need(programs: Mapping[str, str]) -> None:
     """See to it that programs are there: root installs their packages, others are told to."""
-    if not _missing(programs):
+    if os.geteuid() != 0:
+        _install(_missing(programs))
         return
-    # One process at a time, of those who share this computer: apt waits for nobody who fetches
-    # its lists.  Whoever came second finds what the first has installed.
     with Path(tempfile.gettempdir(), "essaim-apt.lock").open("a") as lock:
+        # A program is there before its user and its libraries are: what is found counts only while
+        # nobody installs.
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        if not _missing(programs):
+            return
+        # One process at a time, of those who share this computer: apt waits for nobody who fetches
+        # its lists.  Whoever came second finds what the first has installed.
         fcntl.flock(lock, fcntl.LOCK_EX)
-        missing = _missing(programs)
-        if missing:
-            _install(missing)
+        _install(_missing(programs))
     left = _missing(programs)
     if left:
         raise SetupError(f"not there after their packages were installed: {' '.join(left)}")
@@ -57,15 +61,22 @@ def find(program: str, package: str) -> str:
 
 
 def free_port() -> int:
-    """Give a port of the loopback that nobody listens on now.
+    """Give a port of the loopback that nobody listens on now, and nobody else is given.
 
     It lies below those the kernel gives to outgoing connections, of which there may be so many
     that one could take the port before its server does.
     """
     while True:
         port = secrets.choice(range(10_000, 32_000))
-        with socket.socket() as probe, contextlib.suppress(OSError):
+        with (
+            socket.socket() as probe,
+            socket.socket(socket.AF_UNIX) as claim,
+            contextlib.suppress(OSError),
+        ):
             probe.bind(("127.0.0.1", port))
+            # A name, not a file: it is this process's for as long as it lives, and no longer.
+            claim.bind(f"\0essaim-port-{port}")
+            claim.detach()
             return port
 
 
@@ -74,6 +85,8 @@ def _missing(programs: Mapping[str, str]) -> list[str]:
 
 
 def _install(packages: list[str]) -> None:
+    if not packages:
+        return
     names = " ".join(packages)
     if os.geteuid() != 0 or not shutil.which("apt-get"):
         raise SetupError(f"not installed: {names}", hint=f"sudo apt-get install {names}")

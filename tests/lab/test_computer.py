@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
+import subprocess
 import sys
+import tempfile
+import threading
 
 import pytest
 
@@ -34,3 +38,34 @@ def test_a_package_that_does_not_exist_is_said_with_the_words_of_apt():
 def test_a_free_port_can_be_taken():
     with socket.socket() as server:
         server.bind(("127.0.0.1", computer.free_port()))
+
+
+def test_a_port_is_given_once():
+    """Who asks while the first has not begun to listen is given another one."""
+    first, second = computer.free_port(), computer.free_port()
+    program = (
+        "from essaim_lab import computer\n"
+        f"computer.secrets.choice = lambda _, given=iter([{first}, {second}, 9999]): next(given)\n"
+        "print(computer.free_port())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert done.stdout == b"9999\n"
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root installs")
+def test_a_program_that_is_just_being_installed_is_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    found = threading.Event()
+
+    def look() -> None:
+        computer.need({"sh": "no-such-package"})
+        found.set()
+
+    with (tmp_path / "essaim-apt.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # as somebody does who installs
+        thread = threading.Thread(target=look)
+        thread.start()
+        assert not found.wait(0.2)
+    thread.join()
+    assert found.is_set()
