@@ -47,6 +47,7 @@ class Broker:
             # Erlang would start its name service by itself, as a daemon that nobody ends.
             epmd = [find("epmd", "erlang-base"), "-address", "127.0.0.1"]
             self._names = subprocess.Popen([*epmd, "-port", str(self._ports[0])])
+            self._until(lambda: _listens("127.0.0.1", self._ports[0]), "epmd does not listen")
         log = self._folder / "server.log"
         with log.open("ab") as output:
             self._process = subprocess.Popen(
@@ -71,6 +72,8 @@ class Broker:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(PATIENCE)
+        # What has ended is RabbitMQ's script: Erlang, which has the port, may take a moment more.
+        self._until(lambda: not _listens(self.address, self.port), f"{self.kind} still listens")
 
     def close(self) -> None:
         self.stop()
@@ -114,6 +117,13 @@ class Broker:
                     connection.channel() as channel,
                 ):
                     channel.queue_purge(queue)
+
+    @staticmethod
+    def _until(condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < deadline, what
+            time.sleep(0.02)
 
     def _answers(self) -> bool:
         try:
@@ -169,6 +179,14 @@ class Broker:
         if not hasattr(self, "_erlang"):
             self._erlang = (free_port(), free_port())
         return self._erlang
+
+
+def _listens(address: str, port: int) -> bool:
+    try:
+        socket.create_connection((address, port), timeout=PATIENCE).close()
+    except OSError:
+        return False
+    return True
 
 
 @contextlib.contextmanager

@@ -8,12 +8,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 # The tests are not packages: their helpers are found from here, as ruff's `src` setting says.
 sys.path.insert(0, str(Path(__file__).parent))
 
 pytest_plugins = ["databases", "brokers"]
 
+# A busy machine may take its time over an example, whichever files of tests are collected.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 #: Folders whose files take longest: begun first, so that no worker is left alone with one of them.
 LONG = ("endtoend", "kvm", "workflows", "images", "bench", "drivers", "remote", "agent", "gateway")

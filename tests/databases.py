@@ -55,7 +55,24 @@ class Server:
     def _model(self) -> sa.URL:
         url = self._make()
         _migrate(url)
-        return sa.make_url(url)
+        model = sa.make_url(url)
+        if model.get_backend_name() == "postgresql":
+            self._until_left(model)
+        return model
+
+    def _until_left(self, model: sa.URL) -> None:
+        """Wait until nobody uses a database: PostgreSQL gives up a copy after 5 s of that."""
+        users = sa.text(
+            "SELECT COUNT(*) FROM pg_stat_activity"
+            " WHERE datname = :name AND backend_type = 'client backend'"
+        )
+        engine = sa.create_engine(self.url, isolation_level="AUTOCOMMIT")
+        deadline = time.monotonic() + PATIENCE
+        with engine.connect() as connection:
+            while connection.execute(users, {"name": model.database}).scalar():
+                assert time.monotonic() < deadline, f"{model.database} is still in use"
+                time.sleep(0.01)
+        engine.dispose()
 
     def _copy(self) -> str:
         if self.url.get_backend_name() == "postgresql":
@@ -167,7 +184,7 @@ def mariadb() -> Iterator[Server]:
 
 @contextlib.contextmanager
 def _mariadb(server: str, install: str, folder: Path) -> Iterator[Server]:
-    data, port = folder / "data", free_port()
+    data = folder / "data"
     # A starting server removes every temporary table it finds, also those of its neighbours.
     temporary = f"--tmpdir={folder}"
     subprocess.run(
@@ -184,6 +201,7 @@ def _mariadb(server: str, install: str, folder: Path) -> Iterator[Server]:
         cwd=folder,
         **as_user("mysql"),
     )
+    port = free_port()  # only now: the longer ago, the likelier that somebody else has taken it
     command = [
         server,
         "--no-defaults",
@@ -216,7 +234,7 @@ def postgresql() -> Iterator[Server]:
 
 @contextlib.contextmanager
 def _postgresql(server: str, initdb: str, folder: Path) -> Iterator[Server]:
-    data, port = folder / "data", free_port()
+    data = folder / "data"
     subprocess.run(
         [
             initdb,
@@ -245,6 +263,7 @@ def _postgresql(server: str, initdb: str, folder: Path) -> Iterator[Server]:
         "listen_addresses": "127.0.0.1",
         "unix_socket_directories": "",
     }
+    port = free_port()
     command = [server, "-D", str(data), "-p", str(port)]
     command += [part for key, value in options.items() for part in ("-c", f"{key}={value}")]
     url = f"postgresql+psycopg://postgres@127.0.0.1:{port}/postgres"

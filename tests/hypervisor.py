@@ -125,7 +125,7 @@ def watching(server: Server, every: float = 0.3) -> Iterator[Watch]:
 
     def look() -> None:
         try:
-            while not over.wait(every):
+            while not watch.looks or not over.wait(every):  # once, however soon it is over
                 watch.seen |= server.listeners()
                 watch.looks += 1
         except BaseException as error:  # noqa: BLE001 - said where it can be heard, below

@@ -169,6 +169,8 @@ class _Nursery:
         os.environ.update(asked["env"])
 
     def _ended(self, ends: int) -> None:
+        if ends not in self._lines:  # whoever hung up among the same events has ended it
+            return
         line, pid = self._lines.pop(ends)
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         self._watch.unregister(ends)

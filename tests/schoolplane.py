@@ -125,7 +125,7 @@ class Plane:
         return {key: each.standing.value for key, each in self.rosters.students(name).items()}
 
     def close(self) -> None:
-        assert self.courier.stop()
+        assert self.courier.stop(grace=120.0)
         self.database.close()
 
 

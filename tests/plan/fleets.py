@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from essaim.model.fleet import Lease, LeaseState, Node, NodeState, Wish
-
-# A busy machine may take its time over an example.
-settings.register_profile("patient", deadline=None)
-settings.load_profile("patient")
 
 NOW = 1_700_000_000_000
 LABELS = st.dictionaries(st.sampled_from(["gpu", "disk"]), st.sampled_from(["a", "b"]), max_size=2)

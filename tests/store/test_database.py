@@ -93,7 +93,8 @@ def test_a_deadlock_is_repeated(kind, database: Database):
         thread.start()
     for thread in threads:
         thread.join(120)
-    assert len(tries) == 3
+    # One was repeated; again, when it was back at PostgreSQL before the other had been woken.
+    assert len(tries) >= 3
     assert names(database) == ["a", "ab", "b", "ba"]
 
 

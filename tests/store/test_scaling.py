@@ -67,15 +67,15 @@ def test_who_was_replaced_writes_nothing(database, scaling):
 def test_looks_are_kept_and_changes_told(database, scaling):
     epoch, now = scaling.take("api", "one", 60), scaling.now()
     made = [
-        look(now - 100_000, 1, 1),
-        look(now - 50_000, 1, 3, low=None, seen=None),
+        look(now - 10_000_000, 1, 1),
+        look(now - 1_000_000, 1, 3, low=None, seen=None),
         look(now - 10_000, 3, 3, trouble="it rains"),
         look(now, 3, 2),
     ]
     for each in made:
         assert scaling.keep("api", epoch, each)
-    assert scaling.looks("api", 3600) == made
-    assert scaling.looks("api", 60) == made[1:]
+    assert scaling.looks("api", 86_400) == made
+    assert scaling.looks("api", 3600) == made[1:]
     assert scaling.last("api") == made[-1]
     assert scaling.changes("api") == [made[3], made[1]]
     assert scaling.changes("api", 1) == [made[3]]
@@ -84,8 +84,8 @@ def test_looks_are_kept_and_changes_told(database, scaling):
         ("scaling.up", "api: 1 → 3: because"),
         ("scaling.down", "api: 3 → 2: because"),
     ]
-    assert scaling.prune(60) == 1
-    assert scaling.looks("api", 3600) == made[1:]
+    assert scaling.prune(3600) == 1
+    assert scaling.looks("api", 86_400) == made[1:]
 
 
 def test_the_backlog_is_what_is_carried_and_what_waits(database, scaling):
@@ -98,7 +98,7 @@ def test_the_backlog_is_what_is_carried_and_what_waits(database, scaling):
         ]
     )
     database.write(lambda c: c.execute(sa.text("UPDATE run SET due_at = due_at - 40000")))
-    assert journal.claim("worker", 60.0) is not None
+    assert journal.claim("worker", 3600.0) is not None
     found = scaling.backlog()
     assert (found.running, found.waiting) == (1, 3)
     assert 40 <= found.oldest < 3600

@@ -44,6 +44,12 @@ def certificate(folder: Path, before: dt.timedelta, after: dt.timedelta) -> Path
     return file
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch) -> None:
+    """A busy machine may take its time over a handshake."""
+    monkeypatch.setattr(check, "ANSWER_WITHIN", PATIENCE)
+
+
 @pytest.fixture
 def believed(tmp_path, monkeypatch) -> Callable[[dt.timedelta, dt.timedelta], Path]:
     """Make a certificate that this process trusts."""

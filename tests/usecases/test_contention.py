@@ -29,6 +29,7 @@ from essaim.store.database import open_database
 from essaim.usecases import leases
 from usecases.plane import KEY, Plane
 database = open_database(sys.argv[1])
+database.patience = 240.0  # they wait for each other, the longer the busier the machine
 plane = Plane(database)
 everybody = json.loads(sys.stdin.readline())
 people = [plane.people.find(name)[0] for name in everybody]

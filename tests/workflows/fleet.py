@@ -38,7 +38,7 @@ from essaim.usecases.credentials import digest
 from essaim.workflows import migrating, releasing
 from essaim.workflows.lending import Lending
 from essaim.workflows.table import WORKFLOWS
-from workflows.generic import Case, finish
+from workflows.generic import PATIENCE, Case, finish
 from workflows.workers import NAMES, Workers, workers_at
 
 assert essaim.remote.pool
@@ -226,7 +226,7 @@ class World:
     ) -> None:
         """Work until something is so."""
         engine = Engine(self.journal, workflows, self.tools, owner=this_owner())
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 2 * PATIENCE  # a playbook takes its time
         while not until():
             due = engine.work()
             if due is not True:

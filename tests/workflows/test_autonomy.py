@@ -197,6 +197,8 @@ def test_a_machine_that_is_started_again_applies_its_roles_again(app, tmp_path):
     assert up(app, lab).state is RunState.DONE
     one = machines(app, "again")["m"]
     assert run(app, one, "cat /root/boots").stdout == "x\n"
+    for boot in app.driver(None).boots:
+        boot.join()  # it has said that it is done, and may still be about to hang up
     app.driver(None).stop(one.name)
     assert up(app, lab).state is RunState.DONE
     assert run(app, one, "cat /root/boots").stdout == "x\nx\n"  # each time by itself

@@ -15,6 +15,7 @@ from workflows import fleet
 
 pytestmark = [
     pytest.mark.root,
+    pytest.mark.timeout(600),  # the first one may wait for an image
     pytest.mark.parametrize("kind", KINDS if EVERYTHING else ["mariadb"]),
 ]
 

@@ -36,6 +36,7 @@ def test_a_setting_that_cannot_be_meant_is_refused(tmp_path):
 
 
 @pytest.mark.root
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", ["sqlite"])
 def test_a_playbook_rents_and_releases_through_a_nodes_own_connection(rig, tmp_path):  # R-D4
     with fleet.world(tmp_path / "world") as world:

@@ -23,7 +23,8 @@ STACK = "lend"
 NETWORK = Network(cidr="10.67.0.0/24")
 NAMES = ("one", "two", "three")
 
-# Everything of a lease that a machine can have, one line each.
+# Everything of a lease that a machine can have, one line each.  A zombie holds nothing: its parent
+# has not looked yet.
 LOOK = """
 getent passwd | grep '^l-' | cut -d: -f1 | sed 's/^/account /'
 ls /home | grep '^l-' | sed 's/^/home /'
@@ -31,13 +32,16 @@ ls /etc/essaim/keys 2>/dev/null | sed 's/^/keys /'
 ls /etc/security/limits.d 2>/dev/null | grep essaim- | sed 's/^/limits /'
 ls /var/spool/cron/crontabs 2>/dev/null | sed 's/^/cron /'
 find /tmp /var/tmp /dev/shm -xdev -uid +60999 -uid -61200 | sed 's/^/file /'
-ps -eo uid=,comm= | awk '$1 > 60999 && $1 < 61200 {print "process " $2}'
+ps -eo uid=,stat=,comm= | awk '$1 > 60999 && $1 < 61200 && $2 !~ /^[ZX]/ {print "process " $3}'
 cat /home/l-*/thesis 2>/dev/null | sed 's/^/thesis /'
 true
 """
 
 RESET = """
-for uid in $(ps -eo uid= | sort -u | awk '$1 > 60999 && $1 < 61200'); do pkill -KILL -U $uid; done
+living() { ps -eo uid=,stat= | awk '$1 > 60999 && $1 < 61200 && $2 !~ /^[ZX]/ {print $1}'; }
+while uids=$(living) && [ "$uids" ]; do  # one that was killed may live a moment more
+    for uid in $uids; do pkill -KILL -U $uid; done
+done
 for account in $(getent passwd | grep '^l-' | cut -d: -f1); do
     crontab -u $account -r 2>/dev/null
     userdel -rf $account 2>/dev/null
