@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections import Counter
 
@@ -82,13 +83,13 @@ async def asked(keep: bool, times: int) -> tuple[list[Answer], int]:
                 break
             if reader.at_eof():
                 break
-        writer.close()
 
     async def calm(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            await serve(reader, writer)
-        except asyncio.IncompleteReadError:
-            writer.close()
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            try:
+                await serve(reader, writer)
+            finally:  # also when the loop ends before it has noticed that the client went
+                writer.close()
 
     server = await asyncio.start_server(calm, "127.0.0.1", 0)
     async with server:

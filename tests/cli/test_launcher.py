@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,13 @@ NOBODY = 65534
 
 
 @pytest.fixture
-def bare(tmp_path_factory):
+def bare():
     """A checkout on a computer with next to nothing, seen by somebody without privileges."""
-    place = Path("/tmp") / tmp_path_factory.mktemp("bare").name
+    # A name nobody else has: another suite may run here, and one that was killed leaves its own.
+    place = Path(tempfile.mkdtemp(prefix="essaim-bare-", dir="/tmp"))
+    place.chmod(0o755)
     tools = place / "bin"
-    tools.mkdir(parents=True)
+    tools.mkdir()
     for tool in ("sh", "id", "cmp", "python3"):
         (tools / tool).symlink_to(f"/usr/bin/{tool}")
     for file in ("essaim", "requirements.lock", "requirements-dev.lock"):

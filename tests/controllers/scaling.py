@@ -1,13 +1,16 @@
 """A service whose replicas are lines in a file, scaled by this process until its input ends.
 
-`python -m controllers.scaling URL OWNER FILE`
+`python -m controllers.scaling URL OWNER FILE`; each line of its input stops it, as SIGSTOP does.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import signal
 import sys
+import threading
 from pathlib import Path
 
 from essaim.scaling.replicas import Replica
@@ -37,6 +40,22 @@ class Lines:
         """Nothing is open."""
 
 
+class Stopping:
+    """Stops this process between its writes: others would wait for one that it is stopped in."""
+
+    def __init__(self, database) -> None:
+        self._write, self._lock = database.write, threading.RLock()
+        database.write = self.write
+
+    def write(self, body):
+        with self._lock:
+            return self._write(body)
+
+    def stop(self) -> None:
+        with self._lock:
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+
 def main(url: str, owner: str, path: str) -> None:
     from essaim.controllers.autoscale import Autoscale, CpuGauge
     from essaim.controllers.leading import Leader
@@ -47,7 +66,7 @@ def main(url: str, owner: str, path: str) -> None:
 
     logging.basicConfig(level=logging.INFO)
     with contextlib.closing(open_database(url)) as database:
-        scaling = Scaling(database)
+        stopping, scaling = Stopping(database), Scaling(database)
         policy = Policy(fewest=2, interval=0.2, rise=0.2, fall=1.0, cooldown=0.2, warm_up=0.1)
         leader = Leader(scaling, "api", owner)
         gauge = CpuGauge(policy)
@@ -58,7 +77,8 @@ def main(url: str, owner: str, path: str) -> None:
         loops.start()
         sys.stdout.write("ready\n")
         sys.stdout.flush()
-        sys.stdin.read()
+        for _line in sys.stdin:
+            stopping.stop()
         loops.stop()
 
 

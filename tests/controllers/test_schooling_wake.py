@@ -146,10 +146,12 @@ def test_who_logs_in_while_their_machine_is_being_stopped_gets_it_back(school, g
 
 
 def _moving(school) -> str:
-    """A run that nobody carries."""
+    """A run that nobody carries: the courier looks every second, and must find nothing due."""
     from essaim.model.runs import NewRun
 
-    school.journal.add([NewRun(id="halt-x", workflow="halt", subject="promo/alice", input={})])
+    about = {"workflow": "halt", "subject": "promo/alice", "input": {}}
+    first = NewRun(id="halt-x", waits_for=("halt-y",), **about)
+    school.journal.add([first, NewRun(id="halt-y", waits_for=("halt-x",), **about)])
     return "halt-x"
 
 

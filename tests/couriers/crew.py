@@ -130,6 +130,12 @@ class Crew:
         names = [path.name.split("=") for path in self.folder.iterdir() if "=" in path.name]
         return {int(pid) for run, _step, pid, _token in names if run == key}
 
+    def freeze(self, process: Process) -> None:
+        """Freeze a worker that lingers in a step; it has nothing locked meanwhile."""
+        (self.folder / f"freeze-{process.pid}").touch()
+        status = Path(f"/proc/{process.pid}/status")
+        self.until(lambda: "State:\tT" in status.read_text())
+
     def go(self) -> None:
         (self.folder / "go").touch()
 

@@ -7,14 +7,32 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from essaim.cli import main
 from essaim.engine.execute import Engine
 from essaim.engine.workflow import Context, Step, Workflow
 from essaim.model.runs import Again, NewRun, RunState, child_id
+from essaim.store.database import Database
 from essaim.workflows import table
+
+#: Held while this process writes: one that froze then would keep the database from all others.
+WRITING = threading.RLock()
+
+
+def one_by_one(write: Callable[..., Any]) -> Callable[..., Any]:
+    """The same transaction, while no other thread of this process has one."""
+
+    def guarded(*words: Any) -> Any:
+        with WRITING:
+            return write(*words)
+
+    return guarded
 
 
 def leave(context: Context) -> dict[str, str]:
@@ -26,18 +44,25 @@ def leave(context: Context) -> dict[str, str]:
 
 
 def linger(context: Context) -> dict[str, str]:
-    """Stay in the step until somebody says go."""
+    """Stay in the step until somebody says go; freeze meanwhile if told to."""
     done = leave(context)
-    while not (Path(context.run.input["folder"]) / "go").exists():
+    folder = Path(context.run.input["folder"])
+    freeze = folder / f"freeze-{os.getpid()}"
+    while not (folder / "go").exists():
+        if freeze.exists():
+            freeze.unlink()
+            with WRITING:  # to this thread, which then goes no further
+                signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         time.sleep(0.02)
     context.note("went on")
     return done
 
 
 def pause(context: Context) -> Again | None:
-    """Look twice, a moment apart."""
+    """Look twice, a moment apart, however long the first look takes."""
     leave(context)
-    return Again(0.3) if context.elapsed < 0.3 else None
+    looks = Path(context.run.input["folder"]).glob(f"{context.run.id}={context.step}=*")
+    return Again(0.3) if len(list(looks)) == 1 else None
 
 
 def spread(context: Context) -> None:
@@ -73,5 +98,6 @@ WORKFLOWS = {
 
 if __name__ == "__main__":
     table.WORKFLOWS = {**table.WORKFLOWS, **WORKFLOWS}
+    Database.write = one_by_one(Database.write)
     Engine.__init__.__kwdefaults__["lease"] = float(os.environ.get("LEASE", "15"))
     main()

@@ -29,7 +29,7 @@ def test_a_frozen_worker_that_wakes_writes_nothing(kind, make_crew, new_database
     crew.add("long", workflow="lingers")
     crew.courier.wake()
     crew.until(lambda: ("long", "one") in crew.traces())
-    frozen.send(signal.SIGSTOP)
+    crew.freeze(frozen)
     other = crew.worker(lease=2.0)
     crew.until(lambda: crew.doers("long") == {frozen.pid, other.pid})
     crew.go()

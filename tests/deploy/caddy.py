@@ -53,7 +53,7 @@ class Caddy:
     def requests(self, upstream: str) -> int:
         """How many requests it has given to one that are not answered yet."""
         url = f"http://localhost:{self._admin}/reverse_proxy/upstreams"
-        found = httpx.get(url, trust_env=False)
+        found = httpx.get(url, trust_env=False, timeout=60)
         asked = {each["address"]: each["num_requests"] for each in found.json()}
         return int(asked.get(upstream, 0))
 

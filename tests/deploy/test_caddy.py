@@ -37,7 +37,9 @@ class Rig:
             "ESSAIM_PUBLIC_URL": "https://localhost",
             "ESSAIM_PUBLIC_GATEWAY": "localhost:2222",
         }
-        self.apis = [Api(environ, folder / f"api-{number}.log") for number in range(2)]
+        # Long enough for Caddy, which asks every second, to notice on a busy computer too.
+        drain = 10
+        self.apis = [Api(environ, folder / f"api-{number}.log", drain) for number in range(2)]
         self._caddy = Caddy(folder)
         self.client = self._caddy.client
 

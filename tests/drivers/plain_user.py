@@ -71,9 +71,9 @@ def plain_user(suffix: str = "") -> Iterator[PlainUser]:
     need_uidmap()
     name = f"essaim-drv{suffix}-{os.getpid()}"
     subprocess.run(["useradd", "--create-home", "--shell", "/bin/sh", name], check=True)
+    who = pwd.getpwnam(name)
+    home = Path(who.pw_dir)
     try:
-        who = pwd.getpwnam(name)
-        home = Path(who.pw_dir)
         user = PlainUser(name, who.pw_uid, who.pw_gid, home, "/usr/bin/python3")
         for part in ("src/essaim", "tests/drivers", "tests/images"):
             ignored = shutil.ignore_patterns("__pycache__")
@@ -84,9 +84,10 @@ def plain_user(suffix: str = "") -> Iterator[PlainUser]:
             user = PlainUser(name, who.pw_uid, who.pw_gid, home, sys.executable)
         yield user
     finally:
-        subprocess.run(["userdel", "--remove", "--force", name], check=False, capture_output=True)
-        # userdel leaves files of the user's subordinate ids where they are.
+        # userdel would leave files of the user's subordinate ids where they are, and would keep
+        # everybody else from making users for as long as it removes the others.
         shutil.rmtree(home, ignore_errors=True)
+        subprocess.run(["userdel", "--remove", "--force", name], check=False, capture_output=True)
 
 
 def unpack_for(user: PlainUser, rootfs: Path) -> Path:

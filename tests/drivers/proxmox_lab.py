@@ -33,7 +33,7 @@ TEMPLATE = Image(
 IDS = (50000, 50999)
 
 
-def until_done(action: Callable[[], object], *, tries: int = 8) -> None:
+def until_done(action: Callable[[], object], *, tries: int = 20) -> None:
     """Do as the engine does: come back when told, try again a few times what may pass."""
     deadline = time.monotonic() + PATIENCE
     failures = 0
@@ -174,6 +174,28 @@ class ProxLab(Lab):
     def guest(self, name: MachineName) -> object:
         (found,) = [g for g in self.guests().values() if g.name == name.machine]
         return found
+
+    def lose_node_of_next_clone(self, **how: object) -> None:
+        """Let a node be lost while a clone is made there; `lost` says when that has happened.
+
+        By the cluster's own clock: however slow this computer is, the clone is not done by then.
+        """
+        cluster = self.sim.cluster
+        usual = cluster.faults.task_began
+
+        def began(task) -> None:
+            usual(task)
+            if task.type == "vzclone":
+                cluster.faults.task_began = usual
+                cluster.kernel.after(0.1, lambda: cluster.faults.node(task.node, **how))
+
+        cluster.faults.task_began = began
+
+    def lost(self) -> None:
+        """NotYetError until a node is lost."""
+        with self.sim.cluster.clock.lock:
+            if all(node.online for node in self.sim.cluster.nodes.values()):
+                raise NotYetError("no node is lost", after=0.02)
 
     def first_processes(self, stack: str) -> list[int]:
         return [number for number, guest in self.guests().items() if guest.running]

@@ -40,7 +40,8 @@ def test_one_leaves_a_line_only_if_it_is_long_and_it_has_not_begun():  # R-B2
 
 
 def test_one_in_a_long_line_moves_to_a_shorter_one_and_others_stay(tmp_path):  # R-B2
-    with prox_lab(tmp_path, copies=2, nodes=2, speed=1.0) as it:
+    # So slow that none of them is over before all have asked.
+    with prox_lab(tmp_path, copies=2, nodes=2, speed=0.05) as it:
         it.stack()
         plain, clerk = super(type(it.driver), it.driver).create, it.driver.clerk
 

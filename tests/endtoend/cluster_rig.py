@@ -69,7 +69,7 @@ class Cluster(Fleet):
     def start_gateway(self, number: int) -> None:
         name = f"gateway-{number}"
         port = self.GATEWAY[number]
-        self.essaim(name, "gateway", "--host", self.address, "--port", str(port), "--linger", "20",
+        self.essaim(name, "gateway", "--host", self.address, "--port", str(port), "--linger", "60",
                     "--inner", self.address, "--public", f"{self.address}:{port}",
                     "--ready-file", str(self.place / f"{name}.ready"))  # fmt: skip
 
@@ -81,7 +81,7 @@ class Cluster(Fleet):
     def start_api(self, number: int) -> None:
         self.essaim(f"api-{number}", "api", "--host", self.address, "--port", str(self.API[number]),
                     "--public-gateway", f"{self.address}:{self.GATEWAY[0]}",
-                    "--drain", "3")  # fmt: skip
+                    "--drain", "10")  # fmt: skip
 
     def open_all(self) -> None:
         """Start everything: two of each, one worker, a broker, and the way in for the tests."""
@@ -167,7 +167,8 @@ def cluster(machines: int) -> Iterator[Cluster]:
         folder = Path(tempfile.mkdtemp(prefix="essaim-cluster-"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         try:
-            made = Cluster(folder, 2.0)
+            # A machine has three of these to find another gateway, on a busy computer too.
+            made = Cluster(folder, 5.0)
         finally:
             os.environ.pop("ESSAIM_DATABASE")
             if before:

@@ -9,7 +9,7 @@ import pytest
 
 from endtoend.fleet_rig import Fleet, Tenant, fleet, wait_for
 
-pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
 
 #: As much of a nuisance as a client without privileges can be.
 LITTER = r"""
@@ -60,7 +60,8 @@ KINDS = ("file", "queue", "process", "cron", "at", "ipc-m", "ipc-s", "ipc-q", "p
 
 @pytest.fixture(scope="module")
 def machines() -> Iterator[Fleet]:
-    with fleet(2) as made:
+    # None is given up only because a busy computer lets it be silent for some seconds.
+    with fleet(2, interval=3.0) as made:
         for machine in made.machines:
             made.root(machine, "cron; atd || true")
         yield made

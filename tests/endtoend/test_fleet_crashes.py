@@ -12,7 +12,7 @@ import pytest
 from endtoend.fleet_crashes import dies_and_returns, every_step_of, in_order, opens_nothing
 from endtoend.fleet_rig import Fleet, fleet
 
-pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +63,8 @@ def test_a_cleaning_that_was_cut_off_is_finished_before_the_machine_serves(
     alive, ada, step, moment
 ):
     """R-D6: here of a machine that joins again with somebody's leftovers."""
+    for each in alive.machines:  # one that comes back later would be cleaned by whom we doom
+        alive.await_node(each)
     machine = next(iter(alive.machines))
     alive.root(machine, LEFTOVER)
     alive.doom("clean", step, moment)

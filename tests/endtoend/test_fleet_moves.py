@@ -12,14 +12,15 @@ import pytest
 from endtoend.fleet_crashes import dies_and_returns, every_step_of, in_order, opens_nothing
 from endtoend.fleet_rig import Fleet, fleet, wait_for
 
-pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
 
 FILE = "kept through everything"
 
 
 @pytest.fixture(scope="module")
 def its() -> Iterator[Fleet]:
-    with fleet(4) as made:
+    # Those that are well are not given up while the server that has died comes back.
+    with fleet(4, interval=2.0) as made:
         yield made
 
 
@@ -37,7 +38,8 @@ def test_a_move_that_was_cut_off_ends_on_another_machine_with_the_files(alive, a
         alive.signal_agent(machine, "STOP")
     dies_and_returns(alive)
     wait_for(lambda: moved(alive, lease, machine), "the lease is active on another machine")
-    assert alive.ssh(lease, ada.key, "cat work").stdout == f"{FILE}\n"
+    found = wait_for(lambda: alive.ssh(lease, ada.key, "cat work").stdout, "the file is there")
+    assert found == f"{FILE}\n"
     if dead:
         alive.power_on(machine)
         alive.start_agent(machine)

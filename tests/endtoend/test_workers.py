@@ -7,9 +7,12 @@ import signal
 import subprocess
 import time
 
+import pytest
+
 PATIENCE = 300.0
 
 
+@pytest.mark.timeout(900)
 def test_up_waits_for_workers_and_follows_what_they_do(root, brokers, tmp_path):
     broker = brokers("redis")
     broker.forget()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import subprocess
 import threading
@@ -31,6 +32,7 @@ class Book:
         self.asked = 0  #: how often somebody wanted to know of a lease
         self.node_keys: dict[str, str] = {}
         self.sessions: dict[str, SessionStart] = {}
+        self._numbers = itertools.count()  #: the gateway asks in several threads at once
         self.bytes: dict[str, tuple[int, int]] = {}
         self.strangers: list[SessionStart] = []
 
@@ -42,7 +44,7 @@ class Book:
         return self.node_keys.get(node)
 
     def opened(self, session):
-        name = f"s-{len(self.sessions)}"
+        name = f"s-{next(self._numbers)}"
         self.sessions[name] = session
         return name
 
@@ -188,8 +190,10 @@ class Fleet:
                         stream.close()
 
 
-def run(words: list[str], stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(words, input=stdin, capture_output=True, timeout=PATIENCE, check=False)
+def run(
+    words: list[str], stdin: bytes = b"", patience: float = PATIENCE
+) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(words, input=stdin, capture_output=True, timeout=patience, check=False)
 
 
 def public(key: Path) -> str:

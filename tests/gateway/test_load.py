@@ -57,7 +57,8 @@ def test_a_large_upload_is_streamed(fleet, tmp_path):
         wanted = hashlib.file_digest(file, "sha256").hexdigest()
     memory = Memory()
     batch = f"put {big} big\n".encode()
-    done = run(["sftp", *fleet.options(), "-b", "-", f"{ACCOUNT}@gateway"], stdin=batch)
+    words = ["sftp", *fleet.options(), "-b", "-", f"{ACCOUNT}@gateway"]
+    done = run(words, stdin=batch, patience=2 * PATIENCE)
     assert done.returncode == 0, done.stderr
     assert memory.growth() < GROWTH
     assert fleet.ssh("sha256sum big; rm big").stdout.split()[0].decode() == wanted

@@ -135,9 +135,10 @@ def test_a_shell_ends_on_the_machine_when_its_client_is_killed(fleet, terminal):
     person = terminal()
     person.expect("$ ")
     person.type("exec sleep 4321\n")
-    wait_for(lambda: "4321" in fleet.root(0, f"ps -u {ACCOUNT} -o args="), "it runs")
+    # With its name: other programs have numbers among their arguments, too.
+    wait_for(lambda: "sleep 4321" in fleet.root(0, f"ps -u {ACCOUNT} -o args="), "it runs")
     person.process.kill()
-    wait_for(lambda: "4321" not in fleet.root(0, "ps -e -o args="), "it has ended")
+    wait_for(lambda: "sleep 4321" not in fleet.root(0, "ps -e -o args="), "it has ended")
 
 
 def test_a_command_without_message_is_not_disturbed_by_one(fleet):

@@ -46,9 +46,10 @@ echo "1700000000,qemu,artifact,0,file,0,$where/box"
 """
 
 
-#: A boot sector that lets four seconds go by and switches the machine off through its ACPI port:
-#: the shortest installation.  If it ended in Packer's first two seconds, Packer might miss it.
-OFF = bytes.fromhex("b486 b93d00 ba0009 cd15 ba0406 b80020 ef f4 ebfd")
+#: A boot sector that lets ten seconds go by and switches the machine off through its ACPI port:
+#: the shortest installation.  If it ended in Packer's first two seconds, which may be long ones on
+#: a busy computer, Packer might miss it.
+OFF = bytes.fromhex("b486 b99800 ba8096 cd15 ba0406 b80020 ef f4 ebfd")
 TEMPLATE = {
     "variables": {"size": "3M"},
     "builders": [

@@ -156,8 +156,8 @@ class TestHowAStepRuns:
             apply(RoleStep(name="t", do=do, retry=Retry(times=1, wait=0.01)))
 
     def test_time_over_is_a_failure_and_the_output_is_kept(self, apply, box, logs):
-        with pytest.raises(RejectedError, match=r"step slow did not end in 4 s: begun"):
-            apply(RoleStep(name="slow", do="echo begun; sleep 4801", within=4))
+        with pytest.raises(RejectedError, match=r"step slow did not end in 12 s: begun"):
+            apply(RoleStep(name="slow", do="echo begun; sleep 4801", within=12))
         assert logs.kept[0]["exit_code"] == -1
         assert logs.kept[0]["output"].startswith("begun\n")
         until(lambda: not box.processes("sleep 4801"))
@@ -247,8 +247,9 @@ class TestProbe:
 
     def test_a_probe_that_hangs_is_not_ready(self, shared_remote, box, facts, logs, make_role):
         role = make_role(ready=Ready(command="sleep 4803", within=30))
-        reason = roles.probe(shared_remote, box.target, role, facts, logs.record, within=3)
-        assert "did not end in 3 s" in reason
+        look = (shared_remote, box.target, role, facts, logs.record)
+        # Of a busy machine it may be said that it does not even begin in that time.
+        until(lambda: "did not end in 3 s" in roles.probe(*look, within=3))
         until(lambda: not box.processes("sleep 4803"))
 
     def test_a_role_without_a_probe_is_ready(self, facts, logs, make_role):

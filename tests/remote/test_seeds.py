@@ -23,6 +23,7 @@ from essaim.remote.render import Given
 from essaim.remote.seeds import seed_files, seed_iso
 from essaim.remote.seeds_roles import DONE, HOME, Wanted, role_data
 from remote.conftest import machine
+from remote.rig import until
 
 NETWORK = Network(cidr="10.77.0.0/24")
 MACS = {"mac": "52:54:00:AA:00:01", "access_mac": "52:54:00:aa:00:02"}
@@ -253,7 +254,7 @@ class TestRoles:
         step = RoleStep(name="hang", do="sleep 4713", within=0.5)
         data = role_data([Wanted(role=make_role(run=(step,)), facts=facts, digest="d")])
         assert "hang exited 124" in self.boot(box, data).stdout
-        assert not box.processes("sleep 4713")
+        until(lambda: not box.processes("sleep 4713"))
 
     def test_random_text_is_where_the_role_would_have_put_its_own(self, box, facts, make_role):
         role = make_role(

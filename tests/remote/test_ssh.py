@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import threading
@@ -32,11 +33,27 @@ def listener(serve):
                 while True:
                     serve(server.accept()[0])
 
-        threading.Thread(target=loop, daemon=True).start()
+        thread = threading.Thread(target=loop, daemon=True)
+        thread.start()
         try:
             yield server.getsockname()[1]
         finally:
             server.shutdown(socket.SHUT_RDWR)
+            thread.join()  # the last connection has been given away
+
+
+def why_not(remote, target, words, *, within):
+    """Wait until that is why a machine is not reached; a busy computer may not come so far."""
+    errors = []
+
+    def said():
+        with pytest.raises(TransientError) as caught:
+            remote.reach(target, within=within)
+        errors.append(caught.value)
+        return re.search(words, str(caught.value))
+
+    until(said)
+    return errors[-1]
 
 
 class TestReach:
@@ -48,9 +65,7 @@ class TestReach:
 
     def test_nobody_listens(self, remote, box):
         target = replace(box.target, port=free_port())
-        with pytest.raises(TransientError, match=r"lab/box-1: tcp at .*: refused") as caught:
-            remote.reach(target, within=2)
-        assert caught.value.hint
+        assert why_not(remote, target, r"lab/box-1: tcp at .*: refused", within=2).hint
 
     def test_a_dial_that_fails_is_a_missing_connection(self, remote, box):
         def dial():
@@ -61,22 +76,19 @@ class TestReach:
 
     def test_a_port_that_accepts_and_says_nothing(self, remote, box):
         held = []
-        with listener(held.append) as port, pytest.raises(TransientError, match="no banner"):
-            remote.reach(replace(box.target, port=port), within=4)
+        with listener(held.append) as port:
+            why_not(remote, replace(box.target, port=port), "no banner", within=4)
         for sock in held:
             sock.close()
 
     def test_a_port_that_accepts_and_hangs_up(self, remote, box):
-        with (
-            listener(lambda sock: sock.close()) as port,
-            pytest.raises(TransientError, match=r"no banner .*: the connection was closed"),
-        ):
-            remote.reach(replace(box.target, port=port), within=4)
+        with listener(lambda sock: sock.close()) as port:
+            words = r"no banner .*: the connection was closed"
+            why_not(remote, replace(box.target, port=port), words, within=4)
 
     def test_a_login_that_is_refused(self, box, tmp_path):
         stranger = Remote(Keyring(tmp_path / "other"))
-        with pytest.raises(TransientError, match=r"login refused at .*: Permission denied"):
-            stranger.reach(box.target, within=5)
+        why_not(stranger, box.target, r"login refused at .*: Permission denied", within=5)
         stranger.close()
 
     def test_a_server_that_starts_late_is_reached_as_soon_as_it_does(self, remote, boxes):
@@ -179,8 +191,8 @@ class TestRun:
 
     def test_time_over_ends_the_command_over_there(self, remote, box):
         remote.reach(box.target, within=60)
-        with pytest.raises(CutOffError, match="did not end in 4 s") as caught:
-            remote.run(box.target, "echo begun; sleep 4712; echo never", within=4)
+        with pytest.raises(CutOffError, match="did not end in 12 s") as caught:
+            remote.run(box.target, "echo begun; sleep 4712; echo never", within=12)
         assert caught.value.late
         assert caught.value.output == "begun\n"
         until(lambda: not box.processes("sleep 4712"))

@@ -47,12 +47,12 @@ class Proxy:
             process.wait(60)
 
     def upstreams(self) -> int:
-        text = httpx.get(f"{self.admin}/config/").text
+        text = httpx.get(f"{self.admin}/config/", timeout=60).text
         return text.count('"dial"') - text.count('"127.0.0.1:9"')
 
 
 def answers(url: str) -> bool:
     try:
-        return httpx.get(url, timeout=10).status_code == 200
+        return httpx.get(url, timeout=60).status_code == 200
     except httpx.TransportError:
         return False

@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -35,6 +36,14 @@ def wait(for_what: str, ready: Callable[[], object], process: subprocess.Popen |
             pytest.fail(f"waited in vain for {for_what}")
         time.sleep(0.05)
     return found
+
+
+@contextlib.contextmanager
+def refusing_port() -> Iterator[int]:
+    """A port nobody listens on; held, so that nobody can begin to."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
 
 
 def _group(number: int) -> bool:

@@ -41,12 +41,21 @@ def answers(port: int, zone: str = FORWARD) -> bool:
 
 def look(port: int, name: str, kind: str) -> set[str]:
     """What anybody who asks the server is told."""
-    answer = dns.query.tcp(dns.message.make_query(name, kind), "127.0.0.1", 20, port=port)
+    answer = dns.query.tcp(
+        dns.message.make_query(name, kind), "127.0.0.1", daemons.PATIENCE, port=port
+    )
     return {rdata.to_text() for rrset in answer.answer for rdata in rrset}
 
 
 def settings(port: int) -> Settings:
-    return Settings(server="127.0.0.1", port=port, zones=ZONES, key="essaim", secret=SECRET)
+    return Settings(
+        server="127.0.0.1",
+        port=port,
+        zones=ZONES,
+        key="essaim",
+        secret=SECRET,
+        within=daemons.PATIENCE,
+    )
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from essaim.model.errors import ClashError, RejectedError, TakenError, Transient
 from essaim.model.school import Host
 from essaim.servers.dns import Rfc2136
 from patience import in_test_all
+from servers import daemons
 from servers.nameservers import BACK, FORWARD, OTHER, bind, look, powerdns
 
 KINDS = {"bind": bind, "powerdns": powerdns}
@@ -219,9 +220,12 @@ def test_a_zone_the_key_may_not_change_is_told(server, host):
 
 
 def test_a_server_that_is_away_is_worth_another_try(server, host):
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
-        silent.bind(("127.0.0.1", 0))
-        names = Rfc2136(replace(server, port=silent.getsockname()[1], within=0.3))
+    with (
+        daemons.refusing_port() as port,  # of TCP
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent,
+    ):
+        silent.bind(("127.0.0.1", port))
+        names = Rfc2136(replace(server, port=port, within=0.3))
         for verb in (lambda: names.name(host), lambda: names.unname(host), names.named):
             with pytest.raises(TransientError, match="does not answer"):
                 verb()

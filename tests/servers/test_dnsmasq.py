@@ -152,7 +152,8 @@ def test_a_real_card_gets_its_address_once_admitted_not_before_and_not_after():
         with daemons.running(made.at_server(words), place, pid.exists):
             log = place / "log"
             assert made.ask(HOST.mac) == ""
-            assert f"{HOST.mac} no address" in log.read_text()  # it did ask
+            asked = f"{HOST.mac} no address"
+            daemons.wait("dnsmasq to be asked", lambda: asked in log.read_text())
             dnsmasq.admit(HOST)
             daemons.wait("dnsmasq to notice", lambda: "essaim-" in log.read_text())
             assert made.ask(HOST.mac, tries=60).split() == [HOST.address, "vm-alice"]

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from databases import find, free_port
+from databases import find
 from essaim.model.errors import ClashError, RejectedError, TakenError, TransientError
 from essaim.model.school import Host
 from essaim.servers.kea import Kea, Settings
@@ -40,7 +40,7 @@ def database(servers) -> str:
 
 @pytest.fixture
 def settings(database) -> Settings:
-    return Settings(database=database, subnets={7: CIDR})
+    return Settings(database=database, subnets={7: CIDR}, within=daemons.PATIENCE)
 
 
 @pytest.fixture
@@ -234,12 +234,13 @@ def test_a_database_that_is_not_keas_is_told(settings, servers):
 
 
 def test_a_database_that_is_away_is_worth_another_try(settings, host):
-    kea = Kea(replace(settings, database=f"mysql://root@127.0.0.1:{free_port()}/kea"))
-    for verb in (lambda: kea.admit(host), lambda: kea.dismiss(host), kea.admitted):
-        with pytest.raises(TransientError, match="does not answer") as caught:
-            verb()
-        assert caught.value.hint
-    kea.close()
+    with daemons.refusing_port() as port:
+        kea = Kea(replace(settings, database=f"mysql://root@127.0.0.1:{port}/kea"))
+        for verb in (lambda: kea.admit(host), lambda: kea.dismiss(host), kea.admitted):
+            with pytest.raises(TransientError, match="does not answer") as caught:
+                verb()
+            assert caught.value.hint
+        kea.close()
 
 
 def test_a_lost_connection_is_made_again(kea, database, host):

@@ -186,6 +186,7 @@ def settings(directory) -> Settings:
         user=READER,
         secret=PASSWORD,
         ca=str(directory.place / "ca.pem"),
+        within=daemons.PATIENCE,
     )
 
 
@@ -294,8 +295,11 @@ def test_an_account_that_may_read_nothing_is_told(settings):
 
 
 def test_a_server_that_is_away_is_worth_another_try(settings):
-    with pytest.raises(TransientError, match="does not answer"):
-        Ldap(replace(settings, url=f"ldaps://127.0.0.1:{free_port()}")).members("g1")
+    with (
+        daemons.refusing_port() as port,
+        pytest.raises(TransientError, match="does not answer"),
+    ):
+        Ldap(replace(settings, url=f"ldaps://127.0.0.1:{port}")).members("g1")
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()

@@ -18,7 +18,6 @@ from dataclasses import replace
 
 import pytest
 
-from databases import free_port
 from essaim.model.errors import ClashError, RejectedError, SetupError, TakenError, TransientError
 from essaim.model.school import Host
 from essaim.servers import windows_scripts
@@ -26,6 +25,7 @@ from essaim.servers.windows import WindowsDhcp, WindowsDns
 from essaim.servers.windows_shell import Login
 from essaim_lab.simulators.windows_rules import CmdletError, Held
 from essaim_lab.simulators.winrm import Simulator
+from servers import daemons
 
 ZONE, BACK = "school.example.org", "0.77.10.in-addr.arpa"
 HOST = Host(
@@ -277,14 +277,15 @@ def test_a_certificate_nobody_signed_is_refused(login):
 
 
 def test_a_server_that_is_away_is_worth_another_try(login):
-    away = replace(login, port=free_port())
-    for verb in (
-        lambda: WindowsDns(away, [ZONE, BACK]).name(HOST),
-        lambda: WindowsDhcp(away).admit(HOST),
-    ):
-        with pytest.raises(TransientError, match="does not answer") as caught:
-            verb()
-        assert "WinRM" in caught.value.hint
+    with daemons.refusing_port() as port:
+        away = replace(login, port=port)
+        for verb in (
+            lambda: WindowsDns(away, [ZONE, BACK]).name(HOST),
+            lambda: WindowsDhcp(away).admit(HOST),
+        ):
+            with pytest.raises(TransientError, match="does not answer") as caught:
+                verb()
+            assert "WinRM" in caught.value.hint
 
 
 def test_the_simulator_is_a_program_too():

@@ -141,6 +141,7 @@ class Load:
         self._held: dict[str, str] = {}
         # One thread for all machines: their beats are few.
         crews: list[list[Person] | list[Agent]] = [*([each] for each in people), agents]
+        self._people = people
         self._everybody: list[Client] = [*people, *agents]
         self._threads = [threading.Thread(target=self._run, args=(each,)) for each in crews]
 
@@ -172,6 +173,11 @@ class Load:
 
     def goes_on(self) -> None:
         """Wait until everybody has released something more."""
-        enough = self.done["POST release"] + len(self._threads) - 1
-        wait(lambda: self.bad or self.done["POST release"] >= enough, "releases")
+        before = [len(each.ended) for each in self._people]
+
+        def all_have() -> bool:
+            now = [len(each.ended) for each in self._people]
+            return all(more > some for some, more in zip(before, now, strict=True))
+
+        wait(lambda: self.bad or all_have(), "releases")
         assert not self.bad, self.bad
