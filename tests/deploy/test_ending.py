@@ -69,6 +69,7 @@ def test_it_does_not_wait_for_a_frozen_database(api, database):
 LEAVES = """
 import signal, threading
 from essaim.bootstrap import App
+from essaim.cli import processes
 from essaim.cli.processes import live, start_log
 
 class Part:
@@ -83,6 +84,7 @@ def said():
     return "ready"
 
 start_log("part")
+processes.EXIT_WITHIN = 1.0
 live(App(kind="part"), [Part()], said=said)
 """
 

@@ -29,9 +29,7 @@ STUBBORN = (
 
 
 @pytest.fixture
-def make(tmp_path, monkeypatch):
-    # Among the tests that run beside this one, some connection would take the port now and then.
-    monkeypatch.setattr("essaim.scaling.processes._free_port", free_port)
+def make(tmp_path):
     made = []
 
     def one(command=SERVER, **more) -> Processes:

@@ -114,6 +114,29 @@ def test_a_lost_connection_is_replaced(kind, database: Database):
     assert names(database) == ["a"]
 
 
+def test_one_that_stands_still_within_a_transaction_keeps_nobody_from_its_rows(
+    kind, url, database: Database, monkeypatch
+):
+    """As a process does that is frozen; woken, it is repeated and sees what came meanwhile."""
+    if kind == "sqlite":
+        pytest.skip("its lock is the file's: nobody but the kernel could take it away")
+    monkeypatch.setattr("essaim.store.database.STILL", 1)
+    database.write(lambda c: c.execute(sa.insert(slot), {"name": "a"}))
+    frozen, seen = open_database(url), []
+    longer = sa.update(slot).values(name=slot.c.name + "x")
+
+    def body(connection):
+        seen.append(connection.execute(sa.select(slot.c.name).with_for_update()).scalar())
+        if len(seen) == 1:
+            database.write(lambda c: c.execute(longer))  # waits for the row
+        connection.execute(longer)
+
+    frozen.write(body)
+    assert seen == ["a", "ax"]
+    assert names(database) == ["axx"]
+    frozen.close()
+
+
 def kill(database: Database, connection) -> None:
     """End the connection from the server's side, as a restart would."""
     ask, end = {

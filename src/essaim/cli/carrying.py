@@ -139,9 +139,10 @@ def _apply(app: App, stored: StoredPlan) -> tuple[Run, Progress]:
 
     progress = Progress(stored.plan, live=on_terminal())
     app.watch = progress
-    run_id = use.apply(app, stored)
-    with interruptible(app), shown(progress):
-        return use.follow(app, run_id), progress
+    with interruptible(app):  # from its first moment on: then nothing is lost, and that is said
+        run_id = use.apply(app, stored)
+        with shown(progress):
+            return use.follow(app, run_id), progress
 
 
 def _conclude(run: Run, progress: Progress) -> dict[str, Any]:

@@ -53,7 +53,7 @@ class _Demo:
     def __init__(self, place: Path, *, pause: float) -> None:
         from essaim.bootstrap import App
 
-        interval = {"ESSAIM_INTERVAL": "2", "ESSAIM_HOME": str(place / "home")}
+        interval = {"ESSAIM_INTERVAL": "3", "ESSAIM_HOME": str(place / "home")}
         self.app: App = App({**os.environ, **interval})
         self.app.own_only = False
         self.place = place

@@ -28,7 +28,7 @@ log = logging.getLogger("essaim")
 #: Seconds between two times that the file is touched which says that a process is ready.
 TOUCH_EVERY = 5.0
 #: Seconds that threads have which still wait for somebody when all parts have ended.
-EXIT_WITHIN = 5.0
+EXIT_WITHIN = 10.0
 
 ReadyFile = Annotated[
     str,

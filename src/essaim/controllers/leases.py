@@ -59,7 +59,8 @@ class Expiry:
         )
         if services.leases.warned(lease.id):
             for node in services.fleet.list(ids=lease.nodes):
-                self._crew.see_to((lease.id, node.id), partial(self._leave, lease, node, text))
+                leave = partial(self._leave, lease, node, text)
+                self._crew.see_to((lease.id, node.id, until), leave)
 
     def _leave(self, lease: Lease, node: Node, text: str) -> None:
         lending = self._services.lending

@@ -11,6 +11,7 @@ import dataclasses
 import json
 import logging
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -209,9 +210,16 @@ def _reap(pid: int) -> bool:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
+    """One nobody listens on, below those the kernel gives to outgoing connections.
+
+    One of these might have it before the replica listens there.
+    """
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = secrets.choice(range(lowest // 2, lowest))
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((HOST, port))
+            return port
 
 
 def _answers(port: int) -> bool:

@@ -57,6 +57,10 @@ POOL = (32, 32)
 SILENT, PROBE, PROBES = 10, 5, 3
 GONE = SILENT + PROBE * PROBES
 
+#: Seconds for which a transaction may stand still.  None does but that of a process that is frozen,
+#: and it would keep everybody else from the rows it has locked; woken, it finds itself undone.
+STILL = 30
+
 
 class db_now(FunctionElement[int]):  # noqa: N801 - it stands in SQL like a function
     """Milliseconds since 1970 in the database's clock."""
@@ -252,6 +256,8 @@ def open_database(url: str, pool: tuple[int, int] = POOL) -> Database:
         ) from error
     if backend in {"mariadb", "mysql"}:
         sa.event.listen(engine, "connect", _mariadb_settings)
+    else:
+        sa.event.listen(engine, "connect", _postgresql_settings)
     return Database(engine)
 
 
@@ -267,10 +273,18 @@ def _noticing(url: sa.URL) -> dict[str, int]:
     return {name: value for name, value in usual.items() if name not in url.query}
 
 
+def _postgresql_settings(connection: Any, _record: object) -> None:
+    # Said here and not when connecting: what pools connections takes no options then.
+    connection.execute(f"SET idle_in_transaction_session_timeout = {STILL * 1000}")
+    connection.commit()
+
+
 def _mariadb_settings(connection: Any, _record: object) -> None:
-    # A zone with summer time would make one hour of autumn nights happen twice.
+    # A zone with summer time would make one hour of autumn nights happen twice.  What is between
+    # the slashes is a comment to MySQL, which does not know it.
+    still = f"/*M! , idle_transaction_timeout = {STILL} */"
     with connection.cursor() as cursor:
-        cursor.execute("SET time_zone = '+00:00'")
+        cursor.execute(f"SET time_zone = '+00:00' {still}")
     line: socket.socket = connection._sock  # noqa: SLF001 - PyMySQL has no setting for it
     if line.family != socket.AF_UNIX:
         line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

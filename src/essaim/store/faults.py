@@ -22,8 +22,9 @@ class Fault(enum.Enum):
 MARIADB = frozenset({1020, 1040, 1053, 1158, 1159, 1160, 1161, 1205, 1213, 1412, 1927})
 MARIADB_CLIENT = frozenset({2002, 2003, 2006, 2013, 2014, 2055})
 
-#: Serialisation failure, deadlock, lock not available, too many connections, shutting down.
-POSTGRESQL = frozenset({"40001", "40P01", "55P03", "53300", "57P01", "57P02", "57P03"})
+#: Serialisation failure, deadlock, lock not available, too many connections, shutting down, and a
+#: transaction that stood still for too long.
+POSTGRESQL = frozenset({"40001", "40P01", "55P03", "53300", "57P01", "57P02", "57P03", "25P03"})
 
 SQLITE = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 

@@ -27,7 +27,7 @@ NEEDED = {
     "dockerd": "docker.io", "docker": "docker.io", "docker-compose": "docker-compose",
     "tini": "tini", "iptables": "iptables", "ip": "iproute2", "unshare": "util-linux",
 }  # fmt: skip
-START_WITHIN = STOP_WITHIN = 60.0
+START_WITHIN = STOP_WITHIN = 120.0
 BUILD_WITHIN = 900.0
 #: Run as the first process of the engine's namespaces.  The engine would find another one's
 #: containerd below /run and use it, and leave folders there.

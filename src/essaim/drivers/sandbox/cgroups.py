@@ -6,6 +6,7 @@ Without any a machine works all the same, unlimited.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from contextlib import suppress
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _BASE = Path("/sys/fs/cgroup")
+#: What is said when another stack has ended meanwhile and removes what is empty; and how often a
+#: group is made in spite of that.
+_GOING, _TRIES = (errno.ENOENT, errno.ENODEV), 100
 _KNOWN = ("blkio", "cpu", "cpuacct", "cpuset", "devices", "freezer", "memory", "pids")
 
 
@@ -75,14 +79,17 @@ def _trees() -> Iterator[Path]:
 
 
 def _make(group: Path) -> Path | None:
-    try:
-        for directory in (group.parent.parent, group.parent, group):
-            if not directory.exists():
+    for _ in range(_TRIES):
+        try:
+            for directory in (group.parent.parent, group.parent, group):
                 directory.mkdir(exist_ok=True)
-                _inherit(directory)
-    except OSError:
-        return None
-    return group
+                _inherit(directory)  # also where somebody else has just made it, and no more
+        except OSError as error:
+            if error.errno not in _GOING:
+                return None
+        else:
+            return group
+    return None
 
 
 def _inherit(group: Path) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from essaim.drivers.sandbox.files import Layout
 
 _ANSWER_SECONDS = 120.0
-_QUICK_SECONDS = 30.0  #: for what the keeper answers from memory
+_QUICK_SECONDS = 60.0  #: for what the keeper answers from memory
 _START_SECONDS = 60.0
 _LOG_LIMIT = 1 << 20
 _KINDS: dict[str, type[EssaimError]] = {
