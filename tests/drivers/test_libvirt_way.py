@@ -18,6 +18,7 @@ from essaim.drivers.libvirt import dial, ssh
 from essaim.drivers.libvirt.settings import read
 from essaim.model.errors import RejectedError, SetupError, TransientError
 from essaim.model.stacks import Site
+from servers.daemons import refusing_port
 
 SETTINGS = read(
     Site(
@@ -114,14 +115,6 @@ def test_a_server_that_is_not_there_is_transient(state):
         gone = replace(SETTINGS, host="127.0.0.1", port=port)
         with pytest.raises(TransientError, match=said):
             ssh.run(ssh.lay_out(gone, state), gone, ("true",), b"", 120)
-
-
-@contextlib.contextmanager
-def refusing_port():
-    """A port nobody listens on; held, so that nobody can begin to."""
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        yield held.getsockname()[1]
 
 
 class Listener:
