@@ -10,6 +10,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -202,6 +203,29 @@ def test_a_card_is_given_its_address_right_after_the_workflow_and_not_before(hos
         plane.types("students", "remove", "dan", "--yes")
         assert dhcp.refuses(card)
         check(its)
+
+
+@pytest.mark.timeout(600)
+def test_ctrl_c_loses_nothing_and_the_same_command_goes_on(hosts, tmp_path):
+    """R-C2: whoever stops it is told how it stands and what to type."""
+    with school(tmp_path, hosts, speed=100.0) as its:
+        plane = its.plane("fay", 3, RANGE, "50000-50099")
+        its.cluster.fault("quorum")  # nothing can be made
+        process = plane.person.begins("students", "apply", "fay.csv")
+        try:
+            wait("a card", lambda: plane.card("fay001"), process)
+            process.send_signal(signal.SIGINT)
+            said, _ = process.communicate(timeout=PATIENCE)
+        finally:
+            process.kill()
+            process.wait()
+        assert process.returncode == 130, said
+        assert "fay: stopped; nothing is lost. Go on with the same command" in said
+        assert said.splitlines()[-1] == "3 coming", said
+        its.cluster.heal()
+        plane.applies()
+        check(its, plane)
+        assert tasks(its, "vzclone") == 3
 
 
 @in_test_all

@@ -13,7 +13,7 @@ import typer
 
 from essaim.cli import classes
 from essaim.cli.asking import agree
-from essaim.cli.carrying import INTERRUPTED
+from essaim.cli.carrying import INTERRUPTED, interruptible
 from essaim.cli.classes import Csv, Logins, RosterName
 from essaim.cli.output import print_json, say
 from essaim.cli.stacks import Json
@@ -263,8 +263,9 @@ def remove(roster: RosterName, yes: Yes = False) -> None:
     agree(f"All machines of {roster} and their disks are lost. Go on?", yes=yes)
     with control_plane() as control:
         rosters.clear(control, roster)
-        run = use.remove(control, roster)
-        code = follow(control, roster, run) if run else 0
+        with interruptible(control):
+            run = use.remove(control, roster)
+            code = follow(control, roster, run) if run else 0
         if run and not code:
             use.remove(control, roster)
         if not code:
@@ -281,11 +282,11 @@ def _do(verb: str, roster: str, logins: list[str] | None, *, label: str = "") ->
         if label:
             _check_keeps(control, roster)
         rosters.clear(control, roster)
-        run = use.power(control, roster, verb, logins or (), label=label)
+        with interruptible(control):
+            run = use.power(control, roster, verb, logins or (), label=label)
+            code = follow(control, roster, run) if run else 0
         if not run:
             say(f"{roster}: nobody there to {verb}")
-            return
-        code = follow(control, roster, run)
         if code:
             tell_failures(control, roster, run)
             sys.exit(code)
@@ -335,7 +336,8 @@ def _carry_out(control: App, planned: Planned) -> int:
     from essaim.cli.students_show import follow
     from essaim.usecases import rosters as use
 
-    return follow(control, planned.roster.name, use.apply(control, planned))
+    with interruptible(control):  # to begin with 600 takes a moment
+        return follow(control, planned.roster.name, use.apply(control, planned))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

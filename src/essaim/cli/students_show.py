@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from essaim.cli.carrying import FAILED, PARTLY, interruptible, not_done
+from essaim.cli.carrying import FAILED, PARTLY, not_done
 from essaim.cli.output import duration, say
 from essaim.cli.progress import on_terminal
 
@@ -70,12 +70,15 @@ def plan_lines(planned: Planned) -> Iterator[str]:
 
 
 def follow(control: App, name: str, run_id: str) -> int:
-    """Show how far a run over a roster is until it is over; gives the command's exit code."""
+    """Show how far a run over a roster is until it is over; gives the command's exit code.
+
+    Whoever begins the run is to be `interruptible` from that moment on.
+    """
     from essaim.model.runs import RunState
     from essaim.usecases import stacks, students
 
     began = time.monotonic()
-    with _shown(control, name, run_id), interruptible(control):
+    with _shown(control, name, run_id):
         run = stacks.follow(control, run_id)
     took = duration(time.monotonic() - began)
     last = students.progress(control, run_id)
