@@ -145,7 +145,8 @@ def fitting(text: str) -> str:
         width = os.get_terminal_size(sys.stderr.fileno()).columns or 80
     except (OSError, ValueError):
         width = 80
-    return text if len(text) < width else f"{text[: max(width - 2, 0)]}…"
+    most = max(width - 3, 1)  # with room for what a terminal shows of Ctrl-C
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 @contextmanager
