@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import signal
 import sys
-import threading
 from pathlib import Path
 
+import freezing
 from essaim.scaling.replicas import Replica
 
 
@@ -40,22 +38,6 @@ class Lines:
         """Nothing is open."""
 
 
-class Stopping:
-    """Stops this process between its writes: others would wait for one that it is stopped in."""
-
-    def __init__(self, database) -> None:
-        self._write, self._lock = database.write, threading.RLock()
-        database.write = self.write
-
-    def write(self, body):
-        with self._lock:
-            return self._write(body)
-
-    def stop(self) -> None:
-        with self._lock:
-            os.kill(os.getpid(), signal.SIGSTOP)
-
-
 def main(url: str, owner: str, path: str) -> None:
     from essaim.controllers.autoscale import Autoscale, CpuGauge
     from essaim.controllers.leading import Leader
@@ -65,8 +47,9 @@ def main(url: str, owner: str, path: str) -> None:
     from essaim.store.scaling import Scaling
 
     logging.basicConfig(level=logging.INFO)
+    freezing.write_one_by_one()
     with contextlib.closing(open_database(url)) as database:
-        stopping, scaling = Stopping(database), Scaling(database)
+        scaling = Scaling(database)
         policy = Policy(fewest=2, interval=0.2, rise=0.2, fall=1.0, cooldown=0.2, warm_up=0.1)
         leader = Leader(scaling, "api", owner)
         gauge = CpuGauge(policy)
@@ -78,7 +61,7 @@ def main(url: str, owner: str, path: str) -> None:
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         for _line in sys.stdin:
-            stopping.stop()
+            freezing.freeze()
         loops.stop()
 
 

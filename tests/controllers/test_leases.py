@@ -54,6 +54,28 @@ def test_an_owner_is_warned_once_in_both_languages_and_again_after_an_extension(
         each.close()
 
 
+def test_the_warning_of_a_new_end_does_not_wait_for_that_of_the_old_one(plane, monkeypatch):
+    """A machine that is slow to take the first is told the second all the same."""
+    plane.fleet_of(1)
+    lease = plane.active(plane.user("ada"))
+    told, go_on = [], threading.Event()
+
+    def message(_target, _account, text) -> None:
+        told.append(text)
+        assert go_on.wait(60)
+
+    monkeypatch.setattr(plane.helper, "message", message)
+    controller = Expiry(plane)
+    for times in (1, 2):
+        plane.sql(f"UPDATE lease SET expires_at = {plane.fleet.now() + times * 60_000}")
+        controller.reconcile()
+        until(lambda times=times: len(told) == times)
+        plane.leases.extend(lease.id, 1)
+    go_on.set()
+    until(lambda: not controller._crew.busy)
+    controller.close()
+
+
 def test_waiting_leases_are_granted_once(planes):  # R-D7
     plane = planes[0]
     waiting = [leasing.rent(plane, plane.user(f"user-{n}"), Wish(), KEY) for n in range(6)]

@@ -70,6 +70,7 @@ class Crew:
             "ESSAIM_DATABASE": database_url,
             "ESSAIM_BROKER": broker_url,
             "ESSAIM_HOME": str(place / "home"),
+            "PYTHONPATH": str(PROGRAM.parents[1]),  # where its helpers are
             "PYTHONWARNINGS": "default",
         }
         self._processes: list[Process] = []

@@ -7,32 +7,15 @@ from __future__ import annotations
 
 import os
 import secrets
-import signal
-import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+import freezing
 from essaim.cli import main
 from essaim.engine.execute import Engine
 from essaim.engine.workflow import Context, Step, Workflow
 from essaim.model.runs import Again, NewRun, RunState, child_id
-from essaim.store.database import Database
 from essaim.workflows import table
-
-#: Held while this process writes: one that froze then would keep the database from all others.
-WRITING = threading.RLock()
-
-
-def one_by_one(write: Callable[..., Any]) -> Callable[..., Any]:
-    """The same transaction, while no other thread of this process has one."""
-
-    def guarded(*words: Any) -> Any:
-        with WRITING:
-            return write(*words)
-
-    return guarded
 
 
 def leave(context: Context) -> dict[str, str]:
@@ -51,8 +34,7 @@ def linger(context: Context) -> dict[str, str]:
     while not (folder / "go").exists():
         if freeze.exists():
             freeze.unlink()
-            with WRITING:  # to this thread, which then goes no further
-                signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
+            freezing.freeze()
         time.sleep(0.02)
     context.note("went on")
     return done
@@ -98,6 +80,6 @@ WORKFLOWS = {
 
 if __name__ == "__main__":
     table.WORKFLOWS = {**table.WORKFLOWS, **WORKFLOWS}
-    Database.write = one_by_one(Database.write)
+    freezing.write_one_by_one()
     Engine.__init__.__kwdefaults__["lease"] = float(os.environ.get("LEASE", "15"))
     main()

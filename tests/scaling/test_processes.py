@@ -150,6 +150,16 @@ def test_caddy_is_told_who_answers_and_told_again_when_it_forgot(make, tmp_path)
         processes.end()
 
 
+def test_replicas_listen_where_no_outgoing_connection_could_be(make):
+    """Their port is found some time before they listen there."""
+    processes = make()
+    processes.add(3)
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    ports = [record.port for record in processes._records().values()]
+    assert len(ports) == 3
+    assert all(0 < port < lowest for port in ports)
+
+
 def test_a_caddy_with_several_proxies_is_told_which(tmp_path):
     proxy = Proxy(tmp_path)
     file = tmp_path / "Caddyfile"

@@ -17,7 +17,7 @@ from essaim.model.school import Person
 from essaim.plan.rosters import Standing, Student
 from essaim.store.database import db_now
 from essaim.store.reservations import HELD, OWN, RELEASE, reservation
-from essaim.store.rosters_work import Progress, Work, Works
+from essaim.store.rosters_work import Works
 from essaim.store.schema import roster, student, teacher, timetable
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Connection
 
     from essaim.store.database import Database
-
-__all__ = ["ADDRESS", "Progress", "Rosters", "Work", "holder_of"]
 
 ADDRESS = "address"
 NOW = sa.select(db_now())

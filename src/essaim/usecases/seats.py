@@ -25,7 +25,7 @@ from essaim.model.plans import Action, Change
 from essaim.model.runs import NewRun
 from essaim.model.words import both
 from essaim.plan.rosters import Standing, Student
-from essaim.store.rosters import Work
+from essaim.store.rosters_work import Work
 from essaim.usecases import rosters, students
 from essaim.usecases.credentials import digest
 from essaim.usecases.stacks import store

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from essaim.config.rosters import Roster
     from essaim.model.machines import Observed
-    from essaim.store.rosters import Work
+    from essaim.store.rosters_work import Work
     from essaim.usecases.services import Services
 
 #: How long something has taken so far is not what it is.
