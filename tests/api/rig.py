@@ -30,6 +30,7 @@ from essaim.store.events import Events
 from essaim.store.fleet import Fleet
 from essaim.store.journal import SqlJournal
 from essaim.store.leases import Leases
+from essaim.store.metrics import Metrics
 from essaim.store.people import People
 from essaim.store.rosters import Rosters
 from essaim.store.visits import Visits
@@ -78,6 +79,7 @@ class Plane:
         self.people = People(self.database)
         self.events = Events(self.database)
         self.visits = Visits(self.database)
+        self.metrics = Metrics(self.database)
         self.rosters = Rosters(self.database)
         self.classes = Classes(self.database)
         self.fleet = Fleet(self.database, policy)

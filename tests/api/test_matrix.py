@@ -93,6 +93,10 @@ OWNER = {**all_of(200), "other": 404}
 
 ROWS: dict[tuple[str, str], Row] = {
     ("GET", "/openapi.json"): Row(else_=200),
+    ("GET", "/"): Row(else_=200),
+    ("GET", "/docs"): Row(else_=200),
+    ("GET", "/site/{name}"): Row(path=lambda _cast: "/site/site.css", else_=200),
+    ("GET", "/bruno.zip"): Row(else_=200),
     ("GET", "/healthz"): Row(else_=200),
     ("GET", "/readyz"): Row(else_=200),
     ("GET", "/agent.py"): Row(else_=200),

@@ -110,7 +110,38 @@ def name_real_things(case, plane, known) -> None:
 
 def test_every_route_is_described():
     described = {(method.upper(), path) for method, path in OPERATIONS}
-    assert routes(create_app(None)) - described == {("GET", "/openapi.json")}
+    pages = {"/openapi.json", "/", "/docs", "/site/{name}", "/bruno.zip"}
+    assert routes(create_app(None)) - described == {("GET", path) for path in pages}
+
+
+def test_every_field_and_parameter_is_described():
+    schemas = DOCUMENT["components"]["schemas"]
+    fields = [
+        f"{name}.{field}"
+        for name, schema in schemas.items()
+        for field, about in schema.get("properties", {}).items()
+        if not about.get("description")
+    ]
+    parameters = [
+        f"{method} {path} {parameter['name']}"
+        for method, path in OPERATIONS
+        for parameter in DOCUMENT["paths"][path][method].get("parameters", ())
+        if not parameter.get("description")
+    ]
+    assert fields + parameters == []
+
+
+def test_summaries_are_short_sentences_for_people():
+    summaries = [DOCUMENT["paths"][path][method]["summary"] for method, path in OPERATIONS]
+    assert "Rent machines" in summaries
+    assert len(set(summaries)) == len(summaries)
+    assert [each for each in summaries if len(each) > 90 or each.endswith(".")] == []
+
+
+def test_the_description_says_where_the_server_is():
+    assert DOCUMENT["servers"] == [{"url": "/"}]
+    told = create_app(None, options(public_url="https://lab.example.org")).openapi()
+    assert told["servers"] == [{"url": "https://lab.example.org"}]
 
 
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)

@@ -47,67 +47,100 @@ class Asked(BaseModel):
 class NamePassword(Asked):
     """Who, and the proof."""
 
-    name: Text = Field(examples=["ada"])
-    password: Secret = Field(examples=["a sentence that nobody guesses"])
+    name: Text = Field(examples=["ada"], description="Of the account")
+    password: Secret = Field(
+        examples=["a sentence that nobody guesses"], description="Of the account"
+    )
 
 
 class NewPerson(Asked):
     """Who somebody wants to be, and how they will prove it."""
 
-    name: str = Field(pattern=_all_of(people.NAME), examples=["ada"])
-    password: Secret = Field(examples=["a sentence that nobody guesses"])
+    name: str = Field(
+        pattern=_all_of(people.NAME),
+        examples=["ada"],
+        description="Lower-case letters, digits, dots, dashes",
+    )
+    password: Secret = Field(
+        examples=["a sentence that nobody guesses"],
+        description="At least ten characters that nobody guesses",
+    )
 
 
 class RefreshToken(Asked):
     """A refresh token, which serves once."""
 
-    refresh: Secret = Field(examples=["refresh_kq3…"])
+    refresh: Secret = Field(examples=["refresh_kq3…"], description="From the last login or refresh")
 
 
 class Change(Asked):
     """What shall be different about a person; the rest stays."""
 
-    role: fleet.Role | None = None
+    role: fleet.Role | None = Field(None, description="What they may do")
     project: str | None = Field(
-        None, pattern=f"^({people.PROJECT.pattern})?$", examples=["compilers"]
+        None,
+        pattern=f"^({people.PROJECT.pattern})?$",
+        examples=["compilers"],
+        description="Whose limits hold for them too; empty for none",
     )
-    machines: int | None = Field(None, ge=0, le=people.MOST_MACHINES, examples=[8])
-    hours: float | None = Field(None, ge=0, le=people.MOST_HOURS, examples=[500])
-    disabled: bool | None = None
-    password: Secret | None = None
+    machines: int | None = Field(
+        None, ge=0, le=people.MOST_MACHINES, examples=[8], description="At the same time"
+    )
+    hours: float | None = Field(
+        None,
+        ge=0,
+        le=people.MOST_HOURS,
+        examples=[500],
+        description="Machine-hours in any thirty days",
+    )
+    disabled: bool | None = Field(None, description="May not log in")
+    password: Secret | None = Field(None, description="A new one; ends all their sessions")
 
 
 class Limits(Asked):
     """What the people of a project may have together; the rest stays."""
 
-    machines: int | None = Field(None, ge=0, le=people.MOST_MACHINES, examples=[40])
-    hours: float | None = Field(None, ge=0, le=people.MOST_HOURS, examples=[2000])
+    machines: int | None = Field(
+        None, ge=0, le=people.MOST_MACHINES, examples=[40], description="At the same time"
+    )
+    hours: float | None = Field(
+        None,
+        ge=0,
+        le=people.MOST_HOURS,
+        examples=[2000],
+        description="Machine-hours in any thirty days",
+    )
 
 
 class Enrolment(Asked):
     """How many machines may join, for how long, and what is said of them."""
 
-    uses: int = Field(1, ge=1, le=joining.MOST_USES)
-    seconds: int = Field(3600, ge=1, le=joining.LONGEST)
-    site: WordOrNothing = Field("", examples=["room-12"])
-    labels: Labels = Field(default_factory=dict, examples=[{"gpu": "no"}])
+    uses: int = Field(1, ge=1, le=joining.MOST_USES, description="How many machines may join")
+    seconds: int = Field(3600, ge=1, le=joining.LONGEST, description="For how long")
+    site: WordOrNothing = Field("", examples=["room-12"], description="Where they stand")
+    labels: Labels = Field(
+        default_factory=dict, examples=[{"gpu": "no"}], description="Said of each of them"
+    )
 
 
 class Announcement(Asked):
     """What an agent says about its machine when it joins."""
 
-    token: Secret = Field(examples=["enrol_8fQ…"])
-    name: Word = Field(examples=["pc-12-03"])
-    cores: int = Field(ge=1, le=joining.MOST_CORES, examples=[8])
+    token: Secret = Field(examples=["enrol_8fQ…"], description="The enrolment token")
+    name: Word = Field(examples=["pc-12-03"], description="Its host name")
+    cores: int = Field(ge=1, le=joining.MOST_CORES, examples=[8], description="Processors")
     memory: int = Field(ge=1, le=joining.MOST_MEMORY, description="MiB", examples=[16000])
-    labels: Labels = Field(default_factory=dict)
-    site: WordOrNothing = ""
+    labels: Labels = Field(default_factory=dict, description="What may be asked for when renting")
+    site: WordOrNothing = Field("", description="Where it stands")
     address: Text = Field("", description="Where SSH answers", examples=["192.0.2.17"])
-    port: int = Field(22, ge=1, le=joining.LAST_PORT)
-    host_key: HostKey = Field(examples=["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJx1rKqXl7ZJcG9V"])
+    port: int = Field(22, ge=1, le=joining.LAST_PORT, description="Of its SSH server")
+    host_key: HostKey = Field(
+        examples=["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJx1rKqXl7ZJcG9V"],
+        description="Of its SSH server, to pin",
+    )
     tunnel: bool = Field(default=False, description="Only reachable through its own connection")
-    tunnel_key: HostKey | Literal[""] = ""
-    agent_version: Text = ""
+    tunnel_key: HostKey | Literal[""] = Field("", description="The key its tunnel will show")
+    agent_version: Text = Field("", description="Of the agent")
 
     def said(self) -> fleet.Announcement:
         """The announcement, without the token."""
@@ -117,10 +150,23 @@ class Announcement(Asked):
 class Beat(Asked):
     """One heartbeat.  `seq` grows within a boot."""
 
-    boot_id: Text = Field(min_length=1, examples=["6b1f0d5e-6f5c-4a55-9a55-0d7f0f3e9b1c"])
-    seq: int = Field(ge=0, lt=joining.BIG, examples=[17])
-    load: float = Field(0.0, ge=0, lt=joining.BIG, examples=[0.25])
-    accounts: tuple[Text, ...] = Field((), max_length=1000, examples=[["l-3k9x2m7q"]])
+    boot_id: Text = Field(
+        min_length=1,
+        examples=["6b1f0d5e-6f5c-4a55-9a55-0d7f0f3e9b1c"],
+        description="Differs after each boot",
+    )
+    seq: int = Field(
+        ge=0, lt=joining.BIG, examples=[17], description="Grows with each heartbeat of a boot"
+    )
+    load: float = Field(
+        0.0, ge=0, lt=joining.BIG, examples=[0.25], description="Load average of one minute"
+    )
+    accounts: tuple[Text, ...] = Field(
+        (),
+        max_length=1000,
+        examples=[["l-3k9x2m7q"]],
+        description="Accounts of leases that exist there",
+    )
 
     def said(self) -> fleet.Beat:
         """The heartbeat."""
@@ -132,19 +178,23 @@ class Beat(Asked):
 class Drain(Asked):
     """Whether a node shall take no more leases."""
 
-    on: bool = True
+    on: bool = Field(default=True, description="False: let it serve again")
 
 
 class Rent(Asked):
     """What somebody wants to rent: all of it or nothing."""
 
     public_key: PublicKey = Field(examples=[KEY], description="One line of ~/.ssh/*.pub")
-    count: int = Field(1, ge=1, le=renting.MOST_MACHINES)
+    count: int = Field(1, ge=1, le=renting.MOST_MACHINES, description="Machines")
     cores: int = Field(1, ge=1, le=renting.MOST_CORES, description="Of each, at least")
     memory: int = Field(0, ge=0, le=renting.MOST_MEMORY, description="MiB of each, at least")
-    labels: Labels = Field(default_factory=dict, examples=[{"gpu": "no"}])
+    labels: Labels = Field(
+        default_factory=dict,
+        examples=[{"gpu": "no"}],
+        description="What each must be labelled with",
+    )
     site: WordOrNothing = Field("", description="Anywhere when empty")
-    seconds: int = Field(3600, ge=renting.SHORTEST, le=renting.LONGEST)
+    seconds: int = Field(3600, ge=renting.SHORTEST, le=renting.LONGEST, description="For how long")
     priority: int = Field(
         0, ge=-renting.PRIORITIES, le=renting.PRIORITIES, description="For operators"
     )
@@ -165,12 +215,12 @@ class Rent(Asked):
 class Extend(Asked):
     """Which lease shall last longer."""
 
-    lease: LeaseId
-    seconds: int = Field(ge=1, le=renting.LONGEST, examples=[3600])
+    lease: LeaseId = Field(description="Which one")
+    seconds: int = Field(ge=1, le=renting.LONGEST, examples=[3600], description="How much longer")
 
 
 class Release(Asked):
     """Which lease is given back, and whether what ran there failed."""
 
-    lease: LeaseId
+    lease: LeaseId = Field(description="Which one")
     failed: bool = Field(default=False, description="Hold the machines, if `hold` was asked for")

@@ -36,7 +36,7 @@ class Tokens(Given):
     access: str = Field(description="Send it as `Authorization: Bearer …`")
     refresh: str = Field(description="Gets the next pair, once")
     expires_in: int = Field(description="Seconds the access token lasts", examples=[900])
-    token_type: str = "Bearer"  # noqa: S105 - the kind, no secret
+    token_type: str = Field(default="Bearer", description="How to send it: always `Bearer`")
 
     @classmethod
     def of(cls, tokens: people.Tokens) -> Self:
@@ -47,13 +47,13 @@ class Tokens(Given):
 class User(Given):
     """A person."""
 
-    id: str = Field(examples=["u-0f3a9c81d2e4"])
-    name: str = Field(examples=["ada"])
-    role: fleet.Role
-    project: str
+    id: str = Field(examples=["u-0f3a9c81d2e4"], description="Never changes")
+    name: str = Field(examples=["ada"], description="What they log in with")
+    role: fleet.Role = Field(description="What they may do: member, operator or admin")
+    project: str = Field(description="Whose limits hold for them too; empty for none")
     machines: int = Field(description="At the same time", examples=[4])
     hours: float = Field(description="Machine-hours in any thirty days", examples=[200.0])
-    disabled: bool
+    disabled: bool = Field(description="May not log in")
 
     @classmethod
     def of(cls, user: fleet.User) -> Self:
@@ -72,7 +72,7 @@ class User(Given):
 class Project(Given):
     """What the people of a project may have together."""
 
-    name: str = Field(examples=["compilers"])
+    name: str = Field(examples=["compilers"], description="As people are assigned to it")
     machines: int = Field(description="At the same time", examples=[40])
     hours: float = Field(description="Machine-hours in any thirty days", examples=[2000.0])
 
@@ -86,14 +86,14 @@ class Project(Given):
 class EnrolmentToken(Given):
     """The token, shown this once."""
 
-    token: str = Field(examples=["enrol_8fQ…"])
+    token: str = Field(examples=["enrol_8fQ…"], description="For `agent.py join`")
 
 
 class GatewayAddress(Given):
     """Where the SSH gateway is."""
 
-    host: str = Field(examples=["essaim.example.org"])
-    port: int = Field(examples=[2222])
+    host: str = Field(examples=["essaim.example.org"], description="Name or address")
+    port: int = Field(examples=[2222], description="Of its SSH server")
     host_key: str = Field(description="To pin", examples=[" ".join(KEY.split()[:2])])
 
     @classmethod
@@ -105,48 +105,54 @@ class GatewayAddress(Given):
 class Registered(Given):
     """What an agent is told when it joins.  The credential is shown this once."""
 
-    node_id: str = Field(examples=["n-5c1d9e0a77"])
-    credential: str = Field(examples=["node_Zt1…"])
-    server_public_key: str
-    gateway: GatewayAddress
+    node_id: str = Field(
+        examples=["n-5c1d9e0a77"], description="What the node is called from now on"
+    )
+    credential: str = Field(
+        examples=["node_Zt1…"], description="Sent with every heartbeat as a Bearer token"
+    )
+    server_public_key: str = Field(description="The key the control plane logs in with")
+    gateway: GatewayAddress = Field(description="Where the agent opens its tunnel")
     interval: float = Field(description="Seconds between heartbeats", examples=[30.0])
 
 
 class GatewayPlace(Given):
     """One of the SSH gateways; all show the same host key."""
 
-    host: str = Field(examples=["gateway-2.example.org"])
-    port: int = Field(examples=[2222])
+    host: str = Field(examples=["gateway-2.example.org"], description="Name or address")
+    port: int = Field(examples=[2222], description="Of its SSH server")
 
 
 class Commands(Given):
     """What an agent shall do: nothing so far; and the gateways it may keep its tunnel to."""
 
-    commands: list[str] = Field(default_factory=list)
-    gateways: list[GatewayPlace] = Field(default_factory=list)
+    commands: list[str] = Field(default_factory=list, description="None so far")
+    gateways: list[GatewayPlace] = Field(
+        default_factory=list, description="Where the agent may open its tunnel"
+    )
 
 
 class Node(Given):
     """A machine of the fleet.  Members do not see where it is and who has it."""
 
-    id: str = Field(examples=["n-5c1d9e0a77"])
-    name: str = Field(examples=["pc-12-03"])
-    site: str
-    cores: int
+    id: str = Field(examples=["n-5c1d9e0a77"], description="Never changes")
+    name: str = Field(examples=["pc-12-03"], description="As its agent announced it")
+    site: str = Field(description="Where it stands; empty when nobody said")
+    cores: int = Field(description="Processors")
     memory: int = Field(description="MiB")
-    labels: dict[str, str]
-    address: str
-    port: int
-    host_key: str
-    tunnel: bool
-    state: fleet.NodeState
-    drained: bool
-    lease: str | None
-    load: float
-    beat_at: datetime | None
-    checked_at: datetime | None
-    failures: int
-    reason: str
+    labels: dict[str, str] = Field(description="What was said about it")
+    address: str = Field(description="Where its SSH server answers")
+    port: int = Field(description="Of its SSH server")
+    host_key: str = Field(description="Pinned when it joined")
+    tunnel: bool = Field(description="Reached only through its own connection")
+    state: fleet.NodeState = Field(description="Whether it can serve")
+    drained: bool = Field(description="Takes no more leases")
+    lease: str | None = Field(description="Who holds it now")
+    load: float = Field(description="Load average of one minute")
+    beat_at: datetime | None = Field(description="Its last heartbeat")
+    checked_at: datetime | None = Field(description="When it was last checked")
+    failures: int = Field(description="Checks that failed in a row")
+    reason: str = Field(description="Why it is lost or quarantined")
 
     @classmethod
     def of(cls, node: fleet.Node) -> Self:
@@ -159,35 +165,37 @@ class Node(Given):
 class Wish(Given):
     """What was asked for."""
 
-    count: int
-    cores: int
-    memory: int
-    labels: dict[str, str]
-    site: str
-    seconds: int
-    priority: int
-    home: bool
-    hold: int
+    count: int = Field(description="Machines")
+    cores: int = Field(description="Processors of each, at least")
+    memory: int = Field(description="MiB of each, at least")
+    labels: dict[str, str] = Field(description="What each must be labelled with")
+    site: str = Field(description="Where; anywhere when empty")
+    seconds: int = Field(description="For how long")
+    priority: int = Field(description="Higher is served earlier")
+    home: bool = Field(description="Copies of the home are kept")
+    hold: int = Field(description="Seconds it is kept when released as failed")
 
 
 class Lease(Given):
     """Somebody's right to some machines for a time."""
 
-    id: LeaseId
+    id: LeaseId = Field(description="Also the account on its machines")
     user: str = Field(description="Whose, as an id", examples=["u-0f3a9c81d2e4"])
-    project: str
-    wish: Wish
-    state: fleet.LeaseState
+    project: str = Field(description="Of its owner, when it was asked for")
+    wish: Wish = Field(description="What was asked for")
+    state: fleet.LeaseState = Field(description="Where it is in its life")
     account: str = Field(description="The user on its machines and at the gateway")
-    nodes: list[str]
+    nodes: list[str] = Field(description="Its machines, in order")
     run: str = Field(description="What works on it now", examples=["rent-l-3k9x2m7q"])
-    run_address: str | None = Field(examples=["/api/runs/rent-l-3k9x2m7q"])
-    asked_at: datetime | None
-    granted_at: datetime | None
-    expires_at: datetime | None
+    run_address: str | None = Field(
+        examples=["/api/runs/rent-l-3k9x2m7q"], description="Where that work is shown"
+    )
+    asked_at: datetime | None = Field(description="When it was asked for")
+    granted_at: datetime | None = Field(description="When it got its machines")
+    expires_at: datetime | None = Field(description="When it ends by itself")
     held_at: datetime | None = Field(description="Released as failed, and kept for debugging")
-    ended_at: datetime | None
-    reason: str
+    ended_at: datetime | None = Field(description="When it ended")
+    reason: str = Field(description="Why it ended or failed")
 
     @classmethod
     def of(cls, lease: fleet.Lease) -> Self:
@@ -198,9 +206,15 @@ class Lease(Given):
 class Access(Given):
     """How to log in."""
 
-    user: str = Field(examples=["l-3k9x2m7q"])
-    gateway: GatewayAddress
-    command: str = Field(examples=["ssh -p 2222 l-3k9x2m7q@essaim.example.org"])
+    user: str = Field(
+        examples=["l-3k9x2m7q"],
+        description="Name at the gateway; `.2` after it is the second machine",
+    )
+    gateway: GatewayAddress = Field(description="Where to connect to")
+    command: str = Field(
+        examples=["ssh -p 2222 l-3k9x2m7q@essaim.example.org"],
+        description="The same, ready to type",
+    )
 
 
 class LeaseDetail(Lease):
@@ -257,16 +271,16 @@ def _access(account: str, gateway: Gateway) -> Access:
 class Visit(Given):
     """One connection through the gateway: who, when, how long, how much; not what."""
 
-    id: str = Field(examples=["v-3a0f91c2d4e5b677"])
-    lease: str
-    user: str
+    id: str = Field(examples=["v-3a0f91c2d4e5b677"], description="Never changes")
+    lease: str = Field(description="The lease it was for")
+    user: str = Field(description="Whose lease, as an id")
     node: str = Field(description="The machine it led to", examples=["n-5c1d9e0a77"])
     client: str = Field(description="Where it came from", examples=["192.0.2.44"])
     key: str = Field(description="Fingerprint of the key it was made with")
-    opened_at: datetime | None
-    closed_at: datetime | None
-    bytes_in: int
-    bytes_out: int
+    opened_at: datetime | None = Field(description="When it began")
+    closed_at: datetime | None = Field(description="When it ended; null while it is open")
+    bytes_in: int = Field(description="From the client, known when it has ended")
+    bytes_out: int = Field(description="To the client, known when it has ended")
     refused: str = Field(description="Why it was not let in")
 
     @classmethod
@@ -280,14 +294,14 @@ class Visit(Given):
 class Event(Given):
     """Something that happened."""
 
-    id: int
-    at: datetime | None
+    id: int = Field(description="Grows; send it as Last-Event-ID")
+    at: datetime | None = Field(description="When")
     kind: str = Field(examples=["lease.active"])
-    text: str
-    lease: str
-    node: str
-    user: str
-    urgent: bool
+    text: str = Field(description="In words")
+    lease: str = Field(description="About which lease")
+    node: str = Field(description="About which node")
+    user: str = Field(description="Whose lease, as an id")
+    urgent: bool = Field(description="A person should look")
 
     @classmethod
     def of(cls, event: fleet.Event) -> Self:
@@ -299,12 +313,12 @@ class Event(Given):
 class Step(Given):
     """One step of a run."""
 
-    name: str
-    state: StepState
-    attempts: int
-    error: str
-    started_at: datetime | None
-    finished_at: datetime | None
+    name: str = Field(description="Unique within its run")
+    state: StepState = Field(description="How far it is")
+    attempts: int = Field(description="How often it was tried")
+    error: str = Field(description="Why it failed")
+    started_at: datetime | None = Field(description="When it was first tried")
+    finished_at: datetime | None = Field(description="When it ended")
 
     @classmethod
     def of(cls, step: StepRecord) -> Self:
@@ -322,15 +336,15 @@ class Step(Given):
 class RunBrief(Given):
     """Work on a lease or a node."""
 
-    id: str = Field(examples=["rent-l-3k9x2m7q"])
-    workflow: str = Field(examples=["rent"])
-    subject: str
-    state: RunState
-    undoing: bool
+    id: str = Field(examples=["rent-l-3k9x2m7q"], description="Never changes")
+    workflow: str = Field(examples=["rent"], description="Which steps it takes")
+    subject: str = Field(description="What it works on")
+    state: RunState = Field(description="How far it is")
+    undoing: bool = Field(description="It failed and undoes what it did")
     note: str = Field(description="What it is doing or waiting for")
-    error: str
-    created_at: datetime | None
-    finished_at: datetime | None
+    error: str = Field(description="Why it failed or is stuck")
+    created_at: datetime | None = Field(description="When it was asked for")
+    finished_at: datetime | None = Field(description="When it ended")
 
     @classmethod
     def of(cls, run: Run) -> Self:
@@ -343,9 +357,9 @@ class RunBrief(Given):
 class RunInFull(Given):
     """A run with its steps and the runs it started."""
 
-    run: RunBrief
-    steps: list[Step]
-    children: list[RunBrief]
+    run: RunBrief = Field(description="The run itself")
+    steps: list[Step] = Field(description="Those it has begun, in order")
+    children: list[RunBrief] = Field(description="The runs it started")
 
     @classmethod
     def of(cls, detail: RunDetail) -> Self:
@@ -364,4 +378,4 @@ def _briefs(runs: Iterable[Run]) -> list[RunBrief]:
 class Health(Given):
     """Whether this process can serve."""
 
-    status: str = Field(examples=["ok"])
+    status: str = Field(examples=["ok"], description="Always `ok`: anything else is a problem")

@@ -27,8 +27,15 @@ QUEUED = 1.0
 
 OVER = (LeaseState.ENDING, LeaseState.ENDED, LeaseState.FAILED)
 
-LeaseId = Annotated[str, Path(pattern=r"^l-[a-z0-9]{4,24}$", examples=["l-3k9x2m7q"])]
-RunId = Annotated[str, Path(pattern=r"^[A-Za-z0-9._:-]{1,190}$", examples=["rent-l-3k9x2m7q"])]
+LeaseId = Annotated[
+    str, Path(description="Which lease", pattern=r"^l-[a-z0-9]{4,24}$", examples=["l-3k9x2m7q"])
+]
+RunId = Annotated[
+    str,
+    Path(
+        description="Which run", pattern=r"^[A-Za-z0-9._:-]{1,190}$", examples=["rent-l-3k9x2m7q"]
+    ),
+]
 IdempotencyKey = Annotated[
     str,
     Header(

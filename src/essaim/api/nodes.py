@@ -24,7 +24,9 @@ from essaim.usecases.services import Services
 
 router = routes("fleet")
 
-NodeId = Annotated[str, Path(pattern=r"^n-[a-z0-9]{1,32}$", examples=["n-5c1d9e0a77"])]
+NodeId = Annotated[
+    str, Path(description="Which node", pattern=r"^n-[a-z0-9]{1,32}$", examples=["n-5c1d9e0a77"])
+]
 
 
 @router.post("/enrolments", status_code=201, responses=answers(401, 403))

@@ -34,6 +34,7 @@ class Options:
     """How an API behaves.  The defaults are for a server of its own."""
 
     gateway: Gateway = Gateway()
+    public_url: str = ""  #: how people reach this API; empty: as the request came
     #: Gives the text served at /agent.py.  Edges do not know each other: who starts both says it.
     agent: Callable[[], str] | None = None
     #: Gives the addresses of gateways that live, for agents to choose from; none: only `gateway`.

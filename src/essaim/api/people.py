@@ -14,8 +14,15 @@ from essaim.usecases import people
 
 router = routes("people")
 
-Name = Annotated[str, Path(pattern=r"^[a-z][a-z0-9._-]{2,31}$", examples=["ada"])]
-ProjectName = Annotated[str, Path(pattern=f"^({people.PROJECT.pattern})$", examples=["compilers"])]
+Name = Annotated[
+    str, Path(description="Whose account", pattern=r"^[a-z][a-z0-9._-]{2,31}$", examples=["ada"])
+]
+ProjectName = Annotated[
+    str,
+    Path(
+        description="Which project", pattern=f"^({people.PROJECT.pattern})$", examples=["compilers"]
+    ),
+]
 
 
 @router.post("/signup", status_code=201, responses=answers(409, 429))

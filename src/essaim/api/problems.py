@@ -60,7 +60,9 @@ class Wrong(BaseModel):
     model_config = ConfigDict(title="Wrong")
 
     where: str = Field(description="Where in the request", examples=["body.count"])
-    what: str = Field(examples=["Input should be greater than or equal to 1"])
+    what: str = Field(
+        examples=["Input should be greater than or equal to 1"], description="What is wrong with it"
+    )
 
 
 class Problem(BaseModel):
@@ -79,13 +81,17 @@ class Problem(BaseModel):
         }
     )
 
-    type: str = "about:blank"
+    type: str = Field(
+        default="about:blank", description="Always `about:blank`: `code` tells the kind"
+    )
     title: str = Field(description="In the language of Accept-Language: English or French")
-    status: int
+    status: int = Field(description="The HTTP status")
     code: str = Field(description="Stable: programs may rely on it")
-    detail: str
+    detail: str = Field(description="What is wrong, in words")
     hint: str = Field(description="What to do next, when somebody knows")
-    errors: list[Wrong] | None = None
+    errors: list[Wrong] | None = Field(
+        default=None, description="Each thing wrong with the request"
+    )
 
 
 def respond(

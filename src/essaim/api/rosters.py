@@ -18,7 +18,9 @@ from essaim.usecases.students import Progress
 
 router = routes("students")
 
-RunId = Annotated[str, Path(pattern=r"^[0-9a-f]{8}$", examples=["0f3a9c81"])]
+RunId = Annotated[
+    str, Path(description="Which run", pattern=r"^[0-9a-f]{8}$", examples=["0f3a9c81"])
+]
 Word = Annotated[str, Field(max_length=200)]
 MOST = 5000  #: people on one roster
 
@@ -26,12 +28,16 @@ MOST = 5000  #: people on one roster
 class Somebody(Asked):
     """Somebody who is to have a machine."""
 
-    login: Annotated[str, Field(min_length=1, max_length=32)] = Field(examples=["alice"])
-    name: Word = ""
-    mail: Word = ""
+    login: Annotated[str, Field(min_length=1, max_length=32)] = Field(
+        examples=["alice"], description="Unique on the roster"
+    )
+    name: Word = Field("", description="Full name")
+    mail: Word = Field("", description="Where to write to")
     group: Word = Field(default="", description="Their class")
-    uid: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
-    home: Word = ""
+    uid: Annotated[int, Field(ge=0, le=2**31 - 1)] = Field(
+        0, description="On the machine; 0: chosen there"
+    )
+    home: Word = Field("", description="Home directory; empty: the usual one")
 
     def person(self) -> Person:
         """The same as the rest of us knows it."""
@@ -41,7 +47,7 @@ class Somebody(Asked):
 class People(Asked):
     """Everybody who is on a roster; who is not named leaves it."""
 
-    people: Annotated[list[Somebody], Field(max_length=MOST)]
+    people: Annotated[list[Somebody], Field(max_length=MOST, description="All of them")]
     most: bool = Field(default=False, description="It is meant that most machines go")
 
 
@@ -56,18 +62,18 @@ class Some(Asked):
 class Wait(Given):
     """What machines wait for."""
 
-    what: str = Field(examples=["a clone slot on storage vol-ceph-1"])
-    machines: int
+    what: str = Field(examples=["a clone slot on storage vol-ceph-1"], description="In words")
+    machines: int = Field(description="How many wait for it")
 
 
 class Work(Given):
     """Something that is done with many machines."""
 
     run: str = Field(description="Empty when there is nothing to do", examples=["0f3a9c81"])
-    state: RunState
+    state: RunState = Field(description="How far it is")
     total: int = Field(description="Machines; 0 until the work has begun")
-    done: int
-    failed: int
+    done: int = Field(description="Machines that are finished")
+    failed: int = Field(description="Machines that failed")
     waits: list[Wait] = Field(description="What most wait for comes first")
 
     @classmethod
@@ -110,7 +116,9 @@ def enlist(
 def act_on_all(
     *,
     roster: RosterName,
-    verb: Literal["start", "stop", "reset", "retire", "retry"],
+    verb: Annotated[
+        Literal["start", "stop", "reset", "retire", "retry"], Path(description="What to do")
+    ],
     services: Plane,
     session: Asking,
     response: Response,

@@ -20,31 +20,43 @@ from essaim.usecases.students import Row
 
 router = routes("students")
 
-RosterName = Annotated[str, Path(pattern=r"^[a-z][a-z0-9-]{0,39}$", examples=["promo"])]
-Login = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9._-]{0,31}$", examples=["alice"])]
-Label = Annotated[str, Path(pattern=f"^({seats.LABEL.pattern})$", examples=["before-exam"])]
-Tongue = Annotated[str, Header(alias="Accept-Language", max_length=1024)]
+RosterName = Annotated[
+    str, Path(description="Which roster", pattern=r"^[a-z][a-z0-9-]{0,39}$", examples=["promo"])
+]
+Login = Annotated[
+    str,
+    Path(description="Which student", pattern=r"^[a-z0-9][a-z0-9._-]{0,31}$", examples=["alice"]),
+]
+Label = Annotated[
+    str,
+    Path(
+        description="Which snapshot", pattern=f"^({seats.LABEL.pattern})$", examples=["before-exam"]
+    ),
+]
+Tongue = Annotated[
+    str, Header(alias="Accept-Language", max_length=1024, description="English or French")
+]
 
 
 class Code(Asked):
     """What a student was given to claim their machine."""
 
-    code: Secret = Field(examples=["seat_8fQ…"])
+    code: Secret = Field(examples=["seat_8fQ…"], description="As the teacher gave it")
 
 
 class Student(Given):
     """A student's machine."""
 
-    roster: str = Field(examples=["promo"])
-    login: str = Field(examples=["alice"])
-    name: str
+    roster: str = Field(examples=["promo"], description="Of which class list")
+    login: str = Field(examples=["alice"], description="On the roster")
+    name: str = Field(description="Full name")
     group: str = Field(description="Their class")
-    machine: str = Field(examples=["promo/alice"])
-    address: str = Field(examples=["10.60.0.10"])
+    machine: str = Field(examples=["promo/alice"], description="ROSTER/LOGIN")
+    address: str = Field(examples=["10.60.0.10"], description="Empty until it has one")
     state: str = Field(description="coming, ready, failed, stuck, retired or without")
     said: str = Field(description="The same in the language of Accept-Language")
     power: str = Field(description="on, off or absent; empty when the site did not say")
-    since: datetime | None
+    since: datetime | None = Field(description="When it got into this state")
     until: datetime | None = Field(description="When a retired machine is destroyed")
     doing: str = Field(description="What is done with it right now, or waited for")
     failed: str = Field(description="Why, in words")
@@ -72,8 +84,8 @@ class Student(Given):
 class Snapshot(Given):
     """The state of a machine's disk at some moment."""
 
-    label: str = Field(examples=["before-exam"])
-    made_at: datetime | None
+    label: str = Field(examples=["before-exam"], description="What it is called")
+    made_at: datetime | None = Field(description="When it was taken")
 
     @classmethod
     def of(cls, snapshot: machines.Snapshot) -> Self:
@@ -141,7 +153,9 @@ def act(
     *,
     roster: RosterName,
     login: Login,
-    verb: Literal["create", "start", "stop", "reset", "retire"],
+    verb: Annotated[
+        Literal["create", "start", "stop", "reset", "retire"], Path(description="What to do")
+    ],
     services: Plane,
     session: Asking,
     tongue: Tongue = "",

@@ -1,16 +1,14 @@
 """Routes for those who run the server: is it alive, how is the fleet, and the agent's text."""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
-
+from fastapi import Request
 from fastapi.responses import PlainTextResponse
 
 from essaim.api.asking import Plane, Told, Watcher
 from essaim.api.given import Health
+from essaim.api.metrics import Exporter
 from essaim.api.problems import answers
 from essaim.api.routes import routes
 from essaim.model.errors import TransientError, UnknownError
-from essaim.model.fleet import LeaseState, NodeState
 from essaim.usecases import watching
 
 router = routes("operation", prefix="")
@@ -38,34 +36,10 @@ def readyz(services: Plane, told: Told) -> Health:
 @router.get(
     "/metrics", response_class=PlainTextResponse, responses={200: TEXT, **answers(401, 403)}
 )
-def metrics(services: Plane, watcher: Watcher) -> PlainTextResponse:
+def metrics(services: Plane, watcher: Watcher, request: Request) -> PlainTextResponse:
     """Numbers for Prometheus, for operators and for whoever is on this computer."""
-    found = watching.numbers(services, watcher)
-    return PlainTextResponse("\n".join(_metrics(found)) + "\n", media_type=METRICS)
-
-
-def _metrics(found: watching.Numbers) -> Iterator[str]:
-    states = [state for state in LeaseState if state.open]
-    yield from _gauge("essaim_nodes", "Nodes by state.", _by_state(found.nodes, NodeState))
-    drained = [("", found.drained)]
-    yield from _gauge("essaim_nodes_drained", "Nodes that take no more leases.", drained)
-    yield from _gauge("essaim_leases", "Open leases by state.", _by_state(found.leases, states))
-    queue = found.leases[LeaseState.QUEUED]
-    yield from _gauge("essaim_queue_length", "Leases that wait for nodes.", [("", queue)])
-
-
-def _by_state(
-    counts: Counter[NodeState] | Counter[LeaseState], states: Iterable[NodeState | LeaseState]
-) -> list[tuple[str, int]]:
-    found = {state.value: count for state, count in counts.items()}
-    return [(f'{{state="{state.value}"}}', found.get(state.value, 0)) for state in states]
-
-
-def _gauge(name: str, about: str, values: Iterable[tuple[str, int]]) -> Iterator[str]:
-    yield f"# HELP {name} {about}"
-    yield f"# TYPE {name} gauge"
-    for labels, value in values:
-        yield f"{name}{labels} {value}"
+    exporter: Exporter = request.app.state.exporter
+    return PlainTextResponse(exporter.text(services, watcher), media_type=METRICS)
 
 
 @router.get("/agent.py", response_class=PlainTextResponse, responses={200: CODE, **answers(404)})

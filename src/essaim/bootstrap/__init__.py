@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from essaim.store.journal import SqlJournal
     from essaim.store.leases import Leases
     from essaim.store.logs import CommandLogs
+    from essaim.store.metrics import Metrics
     from essaim.store.people import People
     from essaim.store.reservations import Reservations
     from essaim.store.rosters import Rosters
@@ -203,6 +204,13 @@ class App:
         from essaim.store.visits import Visits
 
         return Visits(self.database)
+
+    @functools.cached_property
+    def metrics(self) -> Metrics:
+        """Figures for monitoring."""
+        from essaim.store.metrics import Metrics
+
+        return Metrics(self.database)
 
     @functools.cached_property
     def turns(self) -> Turns:

@@ -59,6 +59,6 @@ def api(
     gateway = told_gateway(public_gateway, url, ("localhost", 2222))
     app = App(kind="api")
     same_keys(app)
-    server = ApiServer(app, [listener], gateway=gateway, drain=drain)
+    server = ApiServer(app, [listener], gateway=gateway, url=url, drain=drain)
     first_words(app, url)
     live(app, [server], said=lambda: f"ready: {url}, gateways at {gateway[0]}:{gateway[1]}")

@@ -109,6 +109,7 @@ class ApiServer:
         sockets: Sequence[socket.socket],
         *,
         gateway: tuple[str, int],
+        url: str = "",
         drain: float = 0.0,
     ) -> None:
         import uvicorn
@@ -123,6 +124,7 @@ class ApiServer:
         self._leaving = threading.Event()
         options = Options(
             gateway=its,
+            public_url=url,
             agent=source,
             gateways=Places(app),
             leaving=self._leaving.is_set,
@@ -222,6 +224,7 @@ class Plane:
         gateway: tuple[str, int],
         gateway_sockets: Sequence[socket.socket] = (),
         told: tuple[str, int] | None = None,
+        url: str = "",
         homes_every: float = 60.0,
         forwarding: str = "",
         inner: tuple[str, int] = ("127.0.0.1", 0),
@@ -236,7 +239,7 @@ class Plane:
         self.gateway = self._doors.gateway
         self.gateway_key = app.keyring.gateway_public_key()
         self._controllers = Controllers(app, homes_every=homes_every)
-        self._api, self._host, self._told = api, gateway[0], told
+        self._api, self._host, self._told, self._url = api, gateway[0], told, url
         self._running = contextlib.ExitStack()
 
     def start(self) -> None:
@@ -245,7 +248,7 @@ class Plane:
             _start(self._doors, begun)
             # Only now: a port that was left to the system is known when it is had.
             told = self._told or (self._host, self.gateway.port)
-            _start(ApiServer(self.app, self._api, gateway=told), begun)
+            _start(ApiServer(self.app, self._api, gateway=told, url=self._url), begun)
             _start(self._controllers, begun)
             self._running = begun.pop_all()
 

@@ -66,7 +66,7 @@ def serve(
     told = told_gateway(public_gateway, url, gateway)
     app = App(kind="serve")
     app.own_only = False
-    plane = Plane(app, api=[api], gateway=gateway, told=told, inner=place(inner, 0))
+    plane = Plane(app, api=[api], gateway=gateway, told=told, url=url, inner=place(inner, 0))
     ended = threading.Event()
     presence = Presence(app.workers, "serve", [""])
     with acting(ended.set, *ENDING):

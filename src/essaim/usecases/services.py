@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from essaim.store.fleet import Fleet
     from essaim.store.leases import Leases
     from essaim.store.logs import CommandLogs
+    from essaim.store.metrics import Metrics
     from essaim.store.people import People
     from essaim.store.rosters import Rosters
     from essaim.store.settings import Settings
@@ -71,6 +72,10 @@ class Services(Protocol):
     @property
     def visits(self) -> Visits:
         """Who came through the gateway."""
+
+    @property
+    def metrics(self) -> Metrics:
+        """Figures for monitoring."""
 
     @property
     def turns(self) -> Turns:
