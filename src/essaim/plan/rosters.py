@@ -20,6 +20,8 @@ FEW = 3
 LOGIN, PERSON, CLASS, UID, HOME = "login", "person", "class", "uid", "home"
 HOST, DESKTOP, DESKTOP_GROUP = "host", "desktop", "desktop-group"
 DESKTOP_SETTING = "desktop."
+#: Where the account comes from (`config.rosters.ACCOUNTS`); absent: it is made on the machine.
+ACCOUNT = "account"
 
 
 class Standing(enum.StrEnum):

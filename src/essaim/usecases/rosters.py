@@ -250,6 +250,7 @@ def machine(roster: Roster, person: Person, address: str) -> Machine:
         planning.UID: str(person.uid or ""),
         planning.HOME: person.home,
         planning.HOST: f"{host}.{roster.domain}" if roster.domain else "",
+        planning.ACCOUNT: "" if roster.account == "local" else roster.account,
         # For drivers: what people read beside the machine, and whether it asks for its address.
         "description": " - ".join(
             word for word in (person.name or person.login, person.group) if word
