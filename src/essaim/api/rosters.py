@@ -32,6 +32,7 @@ class Somebody(Asked):
     group: Word = Field(default="", description="Their class")
     uid: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     home: Word = ""
+    key: Annotated[str, Field(max_length=8192)] = Field(default="", description="SSH public key")
 
     def person(self) -> Person:
         """The same as the rest of us knows it."""

@@ -35,6 +35,15 @@ class Standing(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """What was last put on a student's machine for them to log in with."""
+
+    digest: str = ""  #: of the account and its keys; nothing when none was ever put there
+    host_key: str = ""  #: the only one the machine is believed by
+    error: str = ""  #: why the last attempt failed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Student:
     """Somebody of a roster, as the store has them.  Times are milliseconds of its clock."""
 
@@ -49,6 +58,13 @@ class Student:
     error: str = ""  #: why it failed, in words
     run: str = ""  #: what last worked on it
     account: str = ""  #: the id of the account that is theirs; nothing until they claimed it
+    own_key: str = ""  #: SSH public key they sent; counts more than the roster's
+    access: Access = Access()
+
+    @property
+    def key(self) -> str:
+        """The SSH public key they log in with; nothing when none is known."""
+        return self.own_key or self.person.key
 
     @property
     def login(self) -> str:
