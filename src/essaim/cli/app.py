@@ -26,6 +26,7 @@ from essaim.cli import (
     locks,
     machines,
     mine,
+    mine_access,
     nodes,
     people,
     project,
@@ -80,6 +81,8 @@ for command in (
     events.events,
 ):
     app.command(rich_help_panel=RENT)(command)
+mine.app.command(cls=mine_access.WithCommand)(mine_access.ssh)
+mine.app.command()(mine_access.key)
 app.add_typer(mine.app, name="mine", rich_help_panel=RENT)
 app.command(rich_help_panel=LEND)(serve.serve)
 app.command(rich_help_panel=LEND)(api.api)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from essaim.gateway.routes import Route, SessionStart, split
+from essaim.gateway.routes import Route, SessionStart, split, student_of
+from essaim.gateway.student_routes import student_route
 from essaim.model.errors import SetupError
 from essaim.model.fleet import Lease, LeaseState, Node
 from essaim.model.spelling import meant
@@ -39,6 +40,8 @@ class PlaneRoutes:
         None when there is no such lease or machine, it has not begun or is over, or its owner may
         no longer use it.
         """
+        if found := student_of(name):
+            return student_route(self._services, *found, forwarding=self._forwarding)
         account, number = split(name)
         lease = self._services.leases.get(account)
         if lease is None or not lease.state.served or number > len(lease.nodes):
@@ -96,5 +99,11 @@ class PlaneRoutes:
 
     def turned_away(self, session: SessionStart) -> None:
         """Record that somebody without the right key came, if there is such a lease at all."""
-        if self._services.leases.get(session.account) is not None:
+        found = student_of(session.account)
+        known = (
+            self._services.rosters.one(*found)
+            if found
+            else self._services.leases.get(session.account)
+        )
+        if known is not None:
             self.opened(session)

@@ -120,7 +120,7 @@ class Visit:
             self._route = route = self._allowed(answer)
             if route.node:
                 return route
-            if self._over or time.monotonic() >= deadline:
+            if self._over or route.final or time.monotonic() >= deadline:
                 raise RefusedError(route.waits, lease=self._name)
             await asyncio.sleep(pause)
             pause = min(2 * pause, LOOK_EVERY)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from essaim.config.serial import stack_from_json, stack_to_json
 from essaim.engine.workflow import Backoff, Context, OnFailure, Step, Workflow
 from essaim.model.runs import Again
-from essaim.plan.rosters import Standing
+from essaim.plan.rosters import Access, Standing
 from essaim.workflows import schooling, student_account
 from essaim.workflows.schooling import school, why
 from essaim.workflows.tools import machine, tools, work
@@ -71,6 +71,7 @@ def clear(context: Context) -> None:
     context.note("removing the old disk")
     schooling.dismiss(context)  # the new one may have another card
     schooling.destroy(context)
+    school(context).rosters.access.put(str(machine(context).name), Access())
 
 
 _CREATE = Step(name="create", do=schooling.create, undo=schooling.destroy, retry=HYPERVISOR)

@@ -211,7 +211,8 @@ def _apply(context: Context, *, fresh: bool) -> Again | None:
         return None
     finally:
         its.remote.drop(machine.name)  # hundreds of open connections are of no use
-    access.put(name, Access(digest=wanted.digest, host_key=host_key))
+    done = Access(digest=wanted.digest, key=student.key, host_key=host_key)
+    access.put(name, done)
     return None
 
 
