@@ -84,6 +84,7 @@ for command in (
 ):
     app.command(rich_help_panel=RENT)(command)
 mine.app.command(cls=mine_access.WithCommand)(mine_access.ssh)
+mine.app.command()(mine_access.cp)
 mine.app.command()(mine_access.key)
 app.add_typer(mine.app, name="mine", rich_help_panel=RENT)
 app.command(rich_help_panel=LEND)(serve.serve)

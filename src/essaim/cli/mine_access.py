@@ -1,4 +1,4 @@
-"""`mine ssh` and `mine key`: how a student gets into their machine."""
+"""`mine ssh`, `mine cp` and `mine key`: how a student gets into their machine."""
 
 from __future__ import annotations
 
@@ -72,6 +72,47 @@ def key(
     if not found["key_ready"] and found["power"] == "on":
         raise RejectedError(no_entry(found))
     tell(word, machine=found["machine"], fingerprint=found["key"])
+
+
+def cp(
+    paths: Annotated[
+        list[str],
+        typer.Argument(metavar="SOURCE… DESTINATION", help="A path here, or :PATH on it."),
+    ],
+    update: Annotated[
+        bool,
+        typer.Option("--update", "-u", help="Skip files that are there with same size and time."),
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+) -> None:
+    """Copy files and directories to your machine and back.
+
+    What follows the colon is a path on your machine, from your home on; nothing is the
+    home. With several machines, name one: ROSTER/LOGIN:PATH.
+
+    [bold]essaim mine cp report.odt data/ :[/bold]
+
+    [bold]essaim mine cp ':results/*.csv' .[/bold]
+    """
+    from essaim.cli.copy import copy
+
+    own = _own_machine() if any(each.startswith(":") for each in paths) else ""
+    named = [f"{own}{each}" if each.startswith(":") else each for each in paths]
+    copy(named, lambda name: ssh_command(_student(name)), update=update, quiet=quiet)
+
+
+def _own_machine() -> str:
+    with connected() as client:
+        return str(client.get(f"/api/students/{chosen(client, '')}")["machine"])
+
+
+def _student(machine: str) -> str:
+    """ROSTER/LOGIN of one's own machine; the name of any other is taken for that."""
+    with connected() as client:
+        for each in client.get("/api/students"):
+            if each["machine"] == machine:
+                return f"{each['roster']}/{each['login']}"
+    return machine
 
 
 def ssh_command(which: str, command: list[str] | None = None) -> list[str]:
