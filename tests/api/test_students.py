@@ -7,17 +7,22 @@ import contextlib
 import httpx
 import pytest
 
+import filed
 from api.rig import World, is_problem, options, routes, serving
 from essaim.api.app import create_app
 from essaim.api.rosters import router as whole
 from essaim.api.students import router
 from essaim.model.fleet import Role
+from essaim.model.public_keys import fingerprint
 from essaim.plan.rosters import Standing
 from essaim.usecases import classes, seats
 from essaim.usecases.credentials import digest, new_token, sign_access
 from schoolplane import Plane, people, plane, roster
 
 ALICE = "/api/students/promo/alice"
+KEY = filed.HOST_KEY
+#: Keys that differ in one letter.
+OTHER, FAR = KEY.replace("Yy2k", "Yy3k"), KEY.replace("Yy2k", "Yy4k")
 
 
 class Cast:
@@ -93,17 +98,22 @@ ROUTES = {
     ("PUT", "/snapshots/now"): 202,
     ("DELETE", "/snapshots/before"): 202,
     ("POST", "/snapshots/before/restore"): 202,
+    ("PUT", "/key"): 202,
 }
-TEACHERS = {**ROUTES, ("POST", "/retire"): 202}
+#: A teacher takes machines away, but cannot choose the key and so log in as the pupil.
+TEACHERS = {**ROUTES, ("POST", "/retire"): 202, ("PUT", "/key"): 403}
+OPERATORS = {**TEACHERS, ("PUT", "/key"): 202}
+#: What is sent along, where something is.
+BODIES = {"/key": {"public_key": f"{KEY} me@here"}}
 
 
 @pytest.mark.parametrize("who", ["alice", "teacher", "operator", "admin"])
 def test_whoever_may_act_can(school, who):
     here, cast = school
-    expected = ROUTES if who == "alice" else TEACHERS
+    expected = {"alice": ROUTES, "teacher": TEACHERS}.get(who, OPERATORS)
     for (method, rest), status in expected.items():
         cast.ready()
-        answer = here.ask(method, ALICE + rest, cast.tokens[who])
+        answer = here.ask(method, ALICE + rest, cast.tokens[who], json=BODIES.get(rest))
         assert answer.status_code == status, (who, method, rest, answer.text)
 
 
@@ -113,13 +123,14 @@ def test_nobody_else_sees_or_touches_it_by_any_route(school, who):
     before = cast.plane.site.seen(), cast.plane.states()
     runs = len(cast.plane.journal.list(limit=1000))
     for method, rest in ROUTES:
-        answer = here.ask(method, ALICE + rest, cast.tokens[who])
+        answer = here.ask(method, ALICE + rest, cast.tokens[who], json=BODIES.get(rest))
         if who == "nobody":
             is_problem(answer, 401, "unauthorised")
             continue
         there = is_problem(answer, 404, "unknown")
         # Word for word what is said about a student who does not exist.
-        nobody = here.ask(method, "/api/students/promo/zed" + rest, cast.tokens[who])
+        path = "/api/students/promo/zed" + rest
+        nobody = here.ask(method, path, cast.tokens[who], json=BODIES.get(rest))
         assert (
             is_problem(nobody, 404, "unknown")["detail"].replace("zed", "alice") == there["detail"]
         )
@@ -139,7 +150,8 @@ def test_every_route_about_students_is_tried_here(school):
     tried = set()
     for method, rest in ROUTES:
         path = rest.replace("/now", "/{label}").replace("/before", "/{label}")
-        tried.add((method, path if "snap" in path or not path else "/{verb}"))
+        verb = method == "POST" and "snap" not in path
+        tried.add((method, "/{verb}" if verb else path))
     assert named == tried
 
 
@@ -152,9 +164,73 @@ def test_a_retired_student_sees_that_and_can_do_nothing(school):
     for (method, rest), status in ROUTES.items():
         if method == "GET":
             continue
-        answer = here.ask(method, path + rest, token)
+        answer = here.ask(method, path + rest, token, json=BODIES.get(rest))
         problem = is_problem(answer, 403, "forbidden")
         assert "réinscrire" in problem["detail"] or "enseignants" in problem["detail"], status
+
+
+def account(cast: Cast, machine: str = "promo/alice") -> list[str]:
+    """What was put on a machine: mode, login, uid, home, name, keys."""
+    return cast.plane.site.driver.seen()[machine]["account"]
+
+
+def test_a_students_key_is_put_on_their_machine_and_the_one_before_is_gone(school):
+    here, cast = school
+    token = cast.tokens["alice"]
+    for line in (KEY, OTHER):
+        answer = here.ask("PUT", f"{ALICE}/key", token, json={"public_key": f"{line} me@here"})
+        assert answer.status_code == 202, answer.text
+        cast.plane.settle("alice")
+        seen = here.ask("GET", ALICE, token).json()
+        assert (seen["key"], seen["key_ready"]) == (fingerprint(line), True)
+        assert seen["access"]["user"] == "promo.alice"
+        assert account(cast)[1] == "alice"
+        assert account(cast)[-1].splitlines()[1:] == [line]
+    assert account(cast, "promo/bob")[-1].count("\n") == 0  # the control plane's own
+
+
+def test_a_machine_that_is_off_takes_the_key_when_it_starts(school):
+    here, cast = school
+    token = cast.tokens["alice"]
+    assert here.ask("POST", f"{ALICE}/stop", token).status_code == 202
+    cast.plane.settle("alice")
+    put = here.ask("PUT", f"{ALICE}/key", token, json={"public_key": FAR})
+    assert (put.json()["doing"], put.json()["key_ready"]) == ("", False)
+    assert here.ask("POST", f"{ALICE}/start", token).status_code == 202
+    cast.plane.settle("alice")
+    assert here.ask("GET", ALICE, token).json()["key_ready"]
+    assert account(cast)[-1].splitlines()[1:] == [FAR]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "ssh-ed25519",
+        f"{KEY}\n{KEY}",
+        f'command="x" {KEY}',
+        f"ssh-rsa {KEY.split()[1]}",
+    ],
+)
+def test_what_is_no_key_is_refused(school, line):
+    here, cast = school
+    answer = here.ask("PUT", f"{ALICE}/key", cast.tokens["alice"], json={"public_key": line})
+    is_problem(answer, 422, "invalid")
+
+
+def test_who_claims_a_machine_anew_shuts_the_key_of_whoever_had_it_out(school):
+    here, cast = school
+    old = {"public_key": KEY}
+    assert here.ask("PUT", f"{ALICE}/key", cast.tokens["alice"], json=old).status_code == 202
+    cast.plane.settle("alice")
+    ((_alice, code),) = classes.invite(cast.plane, "promo", ["alice"])
+    heir = cast.plane.user("heir")
+    claimed = seats.claim(cast.plane, heir, code)
+    assert claimed.key == ""
+    cast.plane.settle("alice")
+    assert KEY not in account(cast)[-1]
+    ((_alice, back),) = classes.invite(cast.plane, "promo", ["alice"])
+    seats.claim(cast.plane, cast.users["alice"], back)
 
 
 def test_one_sees_ones_own_and_a_teacher_the_class(school):

@@ -40,8 +40,15 @@ def test_options_count_more_than_the_file(tmp_path):
 
 def test_it_is_kept_and_read_back_without_loss(tmp_path):
     text = "domain: example.org\nprefix: vm-\ndesktop: {settings: {security: any}}\n"
-    roster = compose(tmp_path, text)
+    roster = compose(tmp_path, text + "account: directory\n")
+    assert roster.account == "directory"
     assert roster_from_json(roster_to_json(roster)) == roster
+
+
+def test_one_that_an_earlier_version_kept_has_local_accounts(tmp_path):
+    body = roster_to_json(compose(tmp_path))
+    del body["account"]
+    assert roster_from_json(body).account == "local"
 
 
 @pytest.mark.parametrize(
@@ -56,6 +63,7 @@ def test_it_is_kept_and_read_back_without_loss(tmp_path):
         ("network: {cidr: 10.0.0.0/29}\n", "has no room for machines"),
         ("network: {cidr: 10.0.0.0/24, range: 10.1.0.1-10.1.0.9}\n", "is not a range of"),
         ("domain: a b\n", "domain must be a domain"),
+        ("account: directry\n", "account must be local, directory or none"),
         ("desktop: {protocol: rpd}\n", "must be rdp, vnc or ssh"),
         ("name: Promo!\n", "cannot name a roster"),
     ],

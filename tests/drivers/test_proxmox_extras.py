@@ -9,7 +9,7 @@ import pytest
 from drivers.lab import NETWORK
 from essaim.drivers.proxmox import wishes
 from essaim.drivers.proxmox.cluster import Guest
-from essaim.drivers.proxmox.extras import NodeExtras
+from essaim.drivers.proxmox.extras import NodeExtras, _agent_said
 from essaim.drivers.proxmox.guests import Wanted
 from essaim.drivers.proxmox.settings import Settings, Ssh
 from essaim.model.errors import RejectedError, TransientError
@@ -205,3 +205,38 @@ def test_a_virtual_machine_gets_its_identity_as_a_snippet(it, node, extras):  # 
     assert it.run(node, "stat -c %a /var/lib/vz/snippets/essaim-50003.yaml") == "600\n"
     extras.undo(guest)
     assert it.run(node, "ls /var/lib/vz/snippets") == ""
+
+
+#: Play the programs of a node whose guests are the node itself: real ones need a Proxmox VE.
+GUEST_PCT = r"""#!/bin/sh
+[ "$1 $2 $3" = "exec 50003 --" ] || { echo "Configuration file 'lxc/$2.conf' does not exist" >&2
+exit 2; }
+shift 3; exec "$@"
+"""
+GUEST_QM = r"""#!/bin/sh
+[ "$1 $2 $3 $4 $6" = "guest exec 50003 --timeout --" ] ||
+  { echo "QEMU guest agent is not running" >&2; exit 255; }
+shift 6
+out=$("$@" 2>/dev/null); code=$?
+printf '{"exitcode":%s,"exited":1,"out-data":"%s\\n"}\n' "$code" "$out"
+"""
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("kind", ["lxc", "qemu"])
+def test_a_command_is_run_inside_a_guest_word_by_word(it, node, extras, kind):
+    for program, text in (("pct", GUEST_PCT), ("qm", GUEST_QM)):
+        it.run(node, f"cd /usr/local/bin; cat > {program} <<'E'\n{text}E\nchmod +x {program}")
+    guest = replace(GUEST, kind=kind)
+    done = extras.execute(guest, ["sh", "-c", 'echo "$2-$1"; exit 3', "essaim", "a b", "$(id)"])
+    assert (done.exit_code, done.output) == (3, "$(id)-a b\n")
+    gone = extras.execute(replace(guest, id=50009), ["true"])
+    assert gone.exit_code
+    assert "does not exist" in gone.output or "not running" in gone.output
+
+
+def test_an_agent_that_says_nothing_of_use_is_asked_again():
+    assert _agent_said(GUEST, '{"exitcode": 1, "err-data": "no"}').output == "no"
+    for text in ("", "[]", '{"pid": 7}', "null"):
+        with pytest.raises(TransientError, match="has not ended the command"):
+            _agent_said(GUEST, text)

@@ -12,6 +12,7 @@ from essaim.store.fleet import Fleet
 from essaim.store.journal import SqlJournal
 from essaim.store.leases import Leases
 from essaim.store.people import People
+from essaim.store.rosters import Rosters
 from essaim.store.visits import Visits
 from essaim.store.workers import Workers
 from essaim.usecases.credentials import digest
@@ -50,6 +51,7 @@ class Plane:
         self.leases = Leases(database, policy)
         self.journal = SqlJournal(database)
         self.workers = Workers(database)
+        self.rosters = Rosters(database)
         self.broker, self.site_queues = "", False
         self.courier = Courier()
         self.keyring = Keyring()

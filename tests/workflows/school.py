@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from essaim.model.names import MachineName
 from essaim.model.plans import Action, Change
 from essaim.model.school import Person
 from essaim.model.stacks import Image, Site, Size
-from essaim.plan.rosters import Standing, Student
+from essaim.plan.rosters import Access, Standing, Student
 from essaim.store.database import open_database
 from essaim.store.journal import SqlJournal
 from essaim.store.rosters import Rosters
@@ -25,11 +26,13 @@ from essaim.store.stacks import Stacks
 from essaim.usecases import rosters as use
 from essaim.usecases.stacks import store
 from essaim.workflows.schooling import School
+from essaim.workflows.student_account import wanted_account
 from essaim.workflows.table import WORKFLOWS
 from essaim.workflows.tools import Tools
 from workflows.generic import Case
 
-PEOPLE = (Person(login="alice", name="Alice"), Person(login="bob", name="Bob"))
+KEY = filed.HOST_KEY  #: any key
+PEOPLE = (Person(login="alice", name="Alice", key=KEY), Person(login="bob", name="Bob"))
 IMAGE = Image(name="gui", builder="template", digest="d" * 64)
 
 
@@ -103,6 +106,10 @@ class World:
                 except NotYetError:
                     continue
             driver.start(machine.name)
+            account = wanted_account(machine, student.key, filed.Keyring().user_public_key())
+            driver.execute(machine.name, account.command)
+            access = Access(digest=account.digest, key=student.key, host_key=filed.HOST_KEY)
+            self.rosters.access.put(student.machine, access)
             driver.write(student.machine, "worked on")
             driver.snapshot(machine.name, "before")
             driver.write(student.machine, "thesis")
@@ -139,6 +146,7 @@ class World:
                 "students": [
                     [s.login, s.address, s.standing.value, bool(s.made), s.error] for s in students
                 ],
+                "access": [asdict(s.access) for s in students],
                 "stack": name in self.stacks.list_stacks(),
             }
         )
@@ -264,6 +272,17 @@ def wake_case(place: Path) -> Case:
     return World(place).once(prepare).case("wake", may_ask_again("thesis"))
 
 
+def rekey_case(place: Path) -> Case:
+    """A machine that runs is given the key that came meanwhile."""
+
+    def prepare(world: World) -> None:
+        world.made("alice")
+        world.rosters.access.put_own_key(world.roster.name, "alice", KEY.replace("2k", "2l"))
+        world.plan("wake", "alice")
+
+    return World(place).once(prepare).case("wake", may_ask_again("thesis"))
+
+
 def halt_case(place: Path) -> Case:
     return made_case(place, "halt", undone=may_ask_again("thesis"))
 
@@ -305,6 +324,7 @@ SCHOOL = {
     "remove": remove_case,
     "remove, by the student": delete_case,
     "wake": wake_case,
+    "wake, another key": rekey_case,
     "halt": halt_case,
     "keep": keep_case,
     "revert": revert_case,

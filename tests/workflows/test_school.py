@@ -19,6 +19,7 @@ USUAL = [
     ("sqlite", "enrol", "failures"),
     ("sqlite", "enrol", "kills"),
     ("sqlite", "mend", "failures"),
+    ("sqlite", "wake, another key", "kills"),
 ]
 TRIALS = every_trial(school.SCHOOL) if EVERYTHING else USUAL
 

@@ -235,7 +235,7 @@ class LeaseDetail(Lease):
             machines=[Node.of(node) for node in view.nodes],
             position=view.position,
             eta=when(view.eta),
-            access=_access(lease.account, gateway) if ready else None,
+            access=access_of(lease.account, gateway) if ready else None,
         )
 
 
@@ -260,7 +260,8 @@ def _lease(lease: fleet.Lease) -> dict[str, Any]:
     }
 
 
-def _access(account: str, gateway: Gateway) -> Access:
+def access_of(account: str, gateway: Gateway) -> Access:
+    """Say how to log in at the gateway."""
     return Access(
         user=account,
         gateway=GatewayAddress.of(gateway),

@@ -38,6 +38,7 @@ class Somebody(Asked):
         0, description="On the machine; 0: chosen there"
     )
     home: Word = Field("", description="Home directory; empty: the usual one")
+    key: Annotated[str, Field(max_length=8192)] = Field(default="", description="SSH public key")
 
     def person(self) -> Person:
         """The same as the rest of us knows it."""

@@ -7,9 +7,10 @@ from typing import Annotated, Literal, Self
 from fastapi import Depends, Header, Path
 from pydantic import Field
 
-from essaim.api.asked import Asked, Secret
-from essaim.api.asking import Address, Asking, Plane, Tries
-from essaim.api.given import Given, when
+from essaim.api.asked import KEY, Asked, PublicKey, Secret
+from essaim.api.asking import Address, Asking, Plane, Told, Tries
+from essaim.api.given import Access, Given, access_of, when
+from essaim.api.options import Gateway
 from essaim.api.pages import LINK, Paged
 from essaim.api.problems import answers
 from essaim.api.routes import routes
@@ -60,12 +61,17 @@ class Student(Given):
     until: datetime | None = Field(description="When a retired machine is destroyed")
     doing: str = Field(description="What is done with it right now, or waited for")
     failed: str = Field(description="Why, in words")
+    key: str = Field(description="Fingerprint of the SSH key that opens it; empty: none is known")
+    key_ready: bool = Field(description="Whether the machine has that key by now")
+    access: Access | None = Field(description="How to log in, once there is an account on it")
+    no_access: str = Field(description="Why the account or the key could not be put there")
 
     @classmethod
-    def of(cls, row: Row, tongue: str) -> Self:
+    def of(cls, row: Row, tongue: str, gateway: Gateway) -> Self:
         """Show a student's machine."""
+        roster = row.machine.partition("/")[0]
         return cls(
-            roster=row.machine.partition("/")[0],
+            roster=roster,
             login=row.login,
             name=row.name,
             group=row.group,
@@ -78,7 +84,17 @@ class Student(Given):
             until=when(row.until),
             doing=row.doing,
             failed=row.failed,
+            key=row.key,
+            key_ready=row.key_ready,
+            access=access_of(f"{roster}.{row.login}", gateway) if row.entered else None,
+            no_access=row.not_entered,
         )
+
+
+class Key(Asked):
+    """The SSH key a student logs in with."""
+
+    public_key: PublicKey = Field(examples=[KEY], description="One line of ~/.ssh/*.pub")
 
 
 class Snapshot(Given):
@@ -102,10 +118,18 @@ def said(row: Row, tongue: str) -> str:
     return f"{state}, {words(f'seat.{row.power}', tongue)}" if row.power else state
 
 
+async def the_shower(options: Told, tongue: Tongue = "") -> Callable[[Row], Student]:
+    """What shows a machine in the caller's language."""
+    return lambda row: Student.of(row, tongue, options.gateway)
+
+
+Shown = Annotated[Callable[[Row], Student], Depends(the_shower)]
+
+
 @router.get("/students", responses=answers(401))
-def my_machines(services: Plane, session: Asking, tongue: Tongue = "") -> list[Student]:
+def my_machines(services: Plane, session: Asking, shown: Shown) -> list[Student]:
     """List one's own machines, on any roster."""
-    return [Student.of(row, tongue) for row in seats.mine(services, session.user)]
+    return [shown(row) for row in seats.mine(services, session.user)]
 
 
 @router.post("/students/claim", responses=answers(401, 404, 429))
@@ -116,11 +140,11 @@ def claim(
     session: Asking,
     tries: Tries,
     address: Address,
-    tongue: Tongue = "",
+    shown: Shown,
 ) -> Student:
     """Take possession of one's machine with the code one was given, once."""
     tries.take({"login address": address})
-    return Student.of(seats.claim(services, session.user, body.code), tongue)
+    return shown(seats.claim(services, session.user, body.code))
 
 
 @router.get("/rosters", responses=answers(401))
@@ -131,19 +155,39 @@ def my_rosters(services: Plane, session: Asking) -> list[str]:
 
 @router.get("/rosters/{roster}", responses={200: LINK, **answers(401, 404)})
 def one_roster(
-    roster: RosterName, services: Plane, session: Asking, page: Paged, tongue: Tongue = ""
+    roster: RosterName, services: Plane, session: Asking, page: Paged, shown: Shown
 ) -> list[Student]:
     """List the students of a roster, for its teachers and for operators."""
     found = page.of(seats.roster_rows(services, session.user, roster), key=lambda row: [row.login])
-    return [Student.of(row, tongue) for row in found]
+    return [shown(row) for row in found]
 
 
 @router.get("/students/{roster}/{login}", responses=answers(401, 404))
 def one_student(
-    roster: RosterName, login: Login, services: Plane, session: Asking, tongue: Tongue = ""
+    roster: RosterName, login: Login, services: Plane, session: Asking, shown: Shown
 ) -> Student:
     """Show one machine: one's own, or a pupil's."""
-    return Student.of(seats.show(services, session.user, roster, login), tongue)
+    return shown(seats.show(services, session.user, roster, login))
+
+
+@router.put(
+    "/students/{roster}/{login}/key", status_code=202, responses=answers(401, 403, 404, 422)
+)
+def put_key(
+    *,
+    roster: RosterName,
+    login: Login,
+    body: Key,
+    services: Plane,
+    session: Asking,
+    shown: Shown,
+) -> Student:
+    """Say which SSH key opens one's machine; the one before opens it no more.
+
+    For the student and for operators.  `key_ready` says when the machine has it: one that is off
+    takes it when it starts.
+    """
+    return shown(seats.put_key(services, session.user, roster, login, body.public_key))
 
 
 @router.post(
@@ -158,22 +202,22 @@ def act(
     ],
     services: Plane,
     session: Asking,
-    tongue: Tongue = "",
+    shown: Shown,
 ) -> Student:
     """Begin something with one's own machine, or a pupil's; `doing` says how it goes.
 
     `reset` makes it anew: what is on its disk is lost.  `retire` is for teachers.
     """
     row = seats.act(services, session.user, roster, login, verb)
-    return Student.of(row, tongue)
+    return shown(row)
 
 
 @router.delete("/students/{roster}/{login}", status_code=202, responses=answers(401, 403, 404, 409))
 def delete(
-    roster: RosterName, login: Login, services: Plane, session: Asking, tongue: Tongue = ""
+    roster: RosterName, login: Login, services: Plane, session: Asking, shown: Shown
 ) -> Student:
     """Give a machine back: it is destroyed, and may be created again while one is on the roster."""
-    return Student.of(seats.act(services, session.user, roster, login, "delete"), tongue)
+    return shown(seats.act(services, session.user, roster, login, "delete"))
 
 
 @router.get("/students/{roster}/{login}/snapshots", responses=answers(401, 404, 409))
@@ -190,13 +234,13 @@ async def with_snapshot(
     label: Label,
     services: Plane,
     session: Asking,
-    tongue: Tongue = "",
+    shown: Shown,
 ) -> Callable[[str], Student]:
     """What does something with a snapshot, and shows its machine."""
 
     def do(verb: str) -> Student:
         row = seats.act(services, session.user, roster, login, verb, label=label)
-        return Student.of(row, tongue)
+        return shown(row)
 
     return do
 

@@ -15,6 +15,7 @@ from essaim.cli import (
     config,
     console,
     controller,
+    copy,
     demo,
     doctor,
     events,
@@ -26,6 +27,7 @@ from essaim.cli import (
     locks,
     machines,
     mine,
+    mine_access,
     nodes,
     people,
     project,
@@ -58,6 +60,7 @@ app.add_typer(project.app, name="project", rich_help_panel=MAKE)
 app.add_typer(students.app, name="students", rich_help_panel=MAKE)
 app.command(rich_help_panel=USE)(machines.ssh)
 app.command(rich_help_panel=USE)(machines.run)
+app.command(rich_help_panel=USE)(copy.cp)
 app.command(rich_help_panel=USE)(console.console)
 app.add_typer(snapshots.app, name="snapshot", rich_help_panel=USE)
 app.command(rich_help_panel=USE)(compare.compare)
@@ -80,6 +83,9 @@ for command in (
     events.events,
 ):
     app.command(rich_help_panel=RENT)(command)
+mine.app.command(cls=mine_access.WithCommand)(mine_access.ssh)
+mine.app.command()(mine_access.cp)
+mine.app.command()(mine_access.key)
 app.add_typer(mine.app, name="mine", rich_help_panel=RENT)
 app.command(rich_help_panel=LEND)(serve.serve)
 app.command(rich_help_panel=LEND)(api.api)

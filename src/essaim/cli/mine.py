@@ -24,7 +24,7 @@ app = typer.Typer(
     help="""Your own machine as a student; teachers name a pupil's.
 
     [bold]essaim mine claim CODE[/bold] once, with the code your teacher gave you; then
-    [bold]essaim mine[/bold], [bold]essaim mine start[/bold], [bold]essaim mine stop[/bold] …""",
+    [bold]essaim mine[/bold], [bold]essaim mine start[/bold], [bold]essaim mine ssh[/bold] …""",
 )
 
 Which = Annotated[
@@ -169,13 +169,13 @@ def delete(which: Which = "", yes: Yes = False, wait: Wait = True, as_json: Json
 def snapshots(which: Which = "", as_json: Json = False) -> None:
     """List what was kept of your machine."""
     with connected() as client:
-        chosen = _chosen(client, which)
-        found = client.get(f"/api/students/{chosen}/snapshots")
+        name = chosen(client, which)
+        found = client.get(f"/api/students/{name}/snapshots")
     if as_json:
         print_json(found)
         return
     if not found:
-        tell("seat.no_snapshots", machine=chosen)
+        tell("seat.no_snapshots", machine=name)
     for each in found:
         sys.stdout.write(f"{each['label']}  {clock(each['made_at'])}\n")
 
@@ -189,9 +189,9 @@ def snapshot(
     if not LABEL.fullmatch(label):
         raise RejectedError(said("seat.label"))
     with connected() as client:
-        path = f"/api/students/{_chosen(client, which)}"
+        path = f"/api/students/{chosen(client, which)}"
         client.ask("PUT", f"{path}/snapshots/{label}")
-        found = _settled(client, path, wait=wait)
+        found = settled(client, path, wait=wait)
     if as_json:
         print_json({**found, "label": label})
         return
@@ -204,33 +204,33 @@ def restore(
 ) -> None:
     """Go back to what was kept: what was written since is lost."""
     with connected() as client:
-        path = f"/api/students/{_chosen(client, which)}"
+        path = f"/api/students/{chosen(client, which)}"
         _confirm(path, yes=yes)
         client.post(f"{path}/snapshots/{label}/restore", {})
-        _show(_settled(client, path, wait=wait), as_json=as_json)
+        _show(settled(client, path, wait=wait), as_json=as_json)
 
 
 @app.command()
 def forget(label: Label, which: Which = "", wait: Wait = True, as_json: Json = False) -> None:
     """Forget what was kept under a label."""
     with connected() as client:
-        path = f"/api/students/{_chosen(client, which)}"
+        path = f"/api/students/{chosen(client, which)}"
         client.ask("DELETE", f"{path}/snapshots/{label}")
-        _show(_settled(client, path, wait=wait), as_json=as_json)
+        _show(settled(client, path, wait=wait), as_json=as_json)
 
 
 def _act(verb: str, which: str, *, wait: bool, as_json: bool, yes: bool = True) -> None:
     with connected() as client:
-        path = f"/api/students/{_chosen(client, which)}"
+        path = f"/api/students/{chosen(client, which)}"
         _confirm(path, yes=yes)
         if verb == "delete":
             client.ask("DELETE", path)
         else:
             client.post(f"{path}/{verb}", {})
-        _show(_settled(client, path, wait=wait), as_json=as_json)
+        _show(settled(client, path, wait=wait), as_json=as_json)
 
 
-def _chosen(client: Client, which: str) -> str:
+def chosen(client: Client, which: str) -> str:
     """ROSTER/LOGIN of the machine that is meant."""
     if which:
         roster_name, slash, login = which.partition("/")
@@ -250,7 +250,7 @@ def _confirm(path: str, *, yes: bool) -> None:
     agree(said("seat.lost", machine=path.removeprefix("/api/students/")), yes=yes)
 
 
-def _settled(client: Client, path: str, *, wait: bool) -> Any:
+def settled(client: Client, path: str, *, wait: bool) -> Any:
     """The machine once nothing is done with it any more."""
     found = client.get(path)
     while wait and found["doing"]:

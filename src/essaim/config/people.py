@@ -6,15 +6,17 @@ import csv
 import io
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from essaim.config.documents import shown
-from essaim.model.errors import InvalidError, Place, Problem
+from essaim.model import public_keys
+from essaim.model.errors import InvalidError, Place, Problem, RejectedError
 from essaim.model.names import NAME
 from essaim.model.school import Person
 from essaim.model.spelling import meant
 
-COLUMNS = ("login", "name", "mail", "group", "uid", "home")
+COLUMNS = ("login", "name", "mail", "group", "uid", "home", "key")
 #: Begins a column for the school's own use.
 OWN = "#"
 #: Stands before the name: many a school's export has it apart.
@@ -31,6 +33,9 @@ ALIASES = {
     "prénom": FIRST,
     "prenom": FIRST,
     "firstname": FIRST,
+    "ssh_key": "key",
+    "clé": "key",
+    "cle": "key",
 }
 #: What Excel writes above a file to say what parts its cells.
 _SEPARATOR = re.compile(r"sep=(.)\r?\n")
@@ -61,7 +66,7 @@ def check_people(people: Sequence[Person], where: str) -> list[Person]:
     for person in people:
         checked.take(person, None)
     checked.check()
-    return list(people)
+    return checked.people
 
 
 def machine_of(login: str) -> str:
@@ -176,7 +181,14 @@ class _People:
             self.wrong(f"home {person.home!r} must begin with a slash", line)
         if any(not each.isprintable() for each in (person.name, person.group, person.home)):
             self.wrong(f"{login}: a character that cannot be printed", line)
-        self.people.append(person)
+        self.people.append(replace(person, key=self._key(person, line)))
+
+    def _key(self, person: Person, line: int | None) -> str:
+        try:
+            return public_keys.read(person.key) if person.key else ""
+        except RejectedError as error:
+            self.wrong(f"{person.login}: the key is {error.what}", line, error.hint)
+            return ""
 
 
 def _column(cell: str) -> str:

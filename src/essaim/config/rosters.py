@@ -28,6 +28,9 @@ from essaim.model.stacks import Image, Network, Site, Size, Stack
 
 DAY = 86_400.0
 PROTOCOLS = {"rdp": 3389, "vnc": 5901, "ssh": 22}
+#: Where the student's account on their machine comes from: made there; from the directory the
+#: machine has joined, and only the SSH key is put there; or nothing is put there at all.
+ACCOUNTS = ("local", "directory", "none")
 _GRACE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(d|h|m|s)?")
 _UNITS = {"d": DAY, "h": 3600.0, "m": 60.0, "s": 1.0, None: DAY}
 _DOMAIN = re.compile(
@@ -53,6 +56,7 @@ class Roster:
     port: int = 0
     desktop: Mapping[str, str] = field(default_factory=dict)  #: settings of desktops
     group: str = ""  #: of the directory, instead of a file
+    account: str = ACCOUNTS[0]  #: one of `ACCOUNTS`
     source: str = ""  #: the file, as the user named it
     lab: Path = Path()
 
@@ -99,6 +103,12 @@ def _protocol(value: Any) -> Any:
     return value
 
 
+def _account(value: Any) -> Any:
+    if value not in ACCOUNTS:
+        raise HintedError("must be local, directory or none", meant(str(value), ACCOUNTS))
+    return value
+
+
 class DesktopSchema(BaseModel):
     """How people come in from a browser."""
 
@@ -133,6 +143,7 @@ class RosterSchema(BaseModel):
     grace: Annotated[float, BeforeValidator(_grace)] = 30 * DAY
     desktop: DesktopSchema | None = None
     group: str = ""
+    account: Annotated[str, BeforeValidator(_account)] = ACCOUNTS[0]
 
 
 def compose_roster(where: str, options: Mapping[str, Any] | None = None) -> Roster:
@@ -181,6 +192,7 @@ def compose_roster(where: str, options: Mapping[str, Any] | None = None) -> Rost
         port=(desktop.port or PROTOCOLS[desktop.protocol]) if desktop else 0,
         desktop=dict(desktop.settings) if desktop else {},
         group=schema.group,
+        account=schema.account,
         source=where,
         lab=tree.lab,
     )
@@ -257,6 +269,7 @@ def roster_to_json(roster: Roster) -> dict[str, Any]:
         "stack": stack_to_json(stack),
         "size": asdict(roster.size),
         "desktop": dict(roster.desktop),
+        "account": roster.account,
         "lab": str(roster.lab),
     }
 
@@ -271,6 +284,7 @@ def roster_from_json(data: Mapping[str, Any]) -> Roster:
         image=image,
         size=Size(**data["size"]),
         desktop=data["desktop"],
+        account=data.get("account", ACCOUNTS[0]),  # earlier versions did not keep it
         source=stack.source,
         lab=Path(data["lab"]),
         **{key: data[key] for key in _PLAIN},

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import asyncssh
 from typing_extensions import override
 
-from essaim.gateway.hub import NODE
+from essaim.gateway.routes import NODE, is_node
 from essaim.gateway.sentences import in_one_line, sentence
 from essaim.gateway.tunnels import Tunnel
 from essaim.gateway.visit import Visit
@@ -117,7 +117,7 @@ class Door(asyncssh.SSHServer):
             connection.abort()
             return
         self._hub.attempts.forgive(self._address, self._failures)
-        if name.startswith(NODE):
+        if is_node(name):
             self._node = name.removeprefix(NODE)
             connection.set_keepalive(10, 3)  # a dead tunnel must not be taken for a way
         else:

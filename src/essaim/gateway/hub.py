@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import socket
 import time
@@ -16,7 +17,7 @@ import asyncssh
 
 from essaim.gateway.attempts import Attempts, Seldom, network
 from essaim.gateway.mates import Mates
-from essaim.gateway.routes import Route, Routes, SessionStart, split
+from essaim.gateway.routes import NODE, Route, Routes, SessionStart, is_node, split
 from essaim.gateway.tunnels import Tunnels
 from essaim.gateway.warm import Warm
 from essaim.model.errors import TransientError
@@ -24,8 +25,6 @@ from essaim.store.tunnels import BEAT_EVERY
 
 log = logging.getLogger(__name__)
 
-#: A user of this kind is the agent of a node.
-NODE = "node-"
 #: Connections one lease may have at once.
 SHARE = 100
 #: Visits looked at again in a second, so that many of them do not keep the database busy.
@@ -97,12 +96,17 @@ class Hub:
 
     async def keys_of(self, name: str) -> frozenset[bytes]:
         """Give the keys somebody of this name may show: none when nobody has it."""
-        if name.startswith(NODE):
+        if is_node(name):
             line = await self.ask(self.routes.node_key, name.removeprefix(NODE))
             lines: tuple[str, ...] = (line,) if line else ()
         else:
             route = await self.ask(self.routes.lease, name)
-            lines = route.keys if route and route.expires_at > time.time() else ()
+            if route is None or route.expires_at <= time.time():
+                # Let in, to be told why the name leads nowhere.
+                refusal = await self.ask(self.routes.refusal, name)
+                lines = refusal.keys if refusal else ()
+            else:
+                lines = route.keys
         # A key is read for unknown names as well, so that they take as long as known ones.
         found = public_data(lines or (self.key.export_public_key().decode(),))
         return found if lines else frozenset()
@@ -110,7 +114,7 @@ class Hub:
     def turned_away(self, name: str, client: str, key: str) -> None:
         """Let it be recorded that somebody showed no right key for a name, unless it was lately."""
         account, _ = split(name)
-        if name.startswith(NODE) or not self.near.allows((account, network(client))):
+        if is_node(name) or not self.near.allows((account, network(client))):
             return
         if self.anywhere.allows(account):
             came = SessionStart(
@@ -141,7 +145,8 @@ class Hub:
 
     async def _dial(self, route: Route) -> socket.socket:
         try:
-            return await self._in_thread(route.node, self.reach, route)
+            dial = functools.partial(self.reach, route) if route.dial is None else route.dial
+            return await self._in_thread(route.node, dial)
         except OSError as exc:
             raise TransientError(f"{route.node}: {exc.strerror or exc}") from exc
 

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
-_NUMBERED = re.compile(r"(?P<lease>[^.]+)\.(?P<number>[1-9][0-9]{0,3})")
+if TYPE_CHECKING:
+    import socket
+
+#: A user of this kind is the agent of a node.
+NODE = "node-"
+_NUMBERED = re.compile(r"(?P<lease>l-[^.]+)\.(?P<number>[1-9][0-9]{0,3})")
+_STUDENT = re.compile(r"([a-z][a-z0-9-]{0,39})\.([a-z0-9][a-z0-9._-]{0,31})")
 
 
 def split(name: str) -> tuple[str, int]:
@@ -18,14 +25,29 @@ def split(name: str) -> tuple[str, int]:
     return (found["lease"], int(found["number"])) if found else (name, 1)
 
 
+def student_of(name: str) -> tuple[str, str] | None:
+    """Roster and login that a name at the gateway may mean: `promo.alice`; else None.
+
+    No roster's name has a dot, so logins may.  `l-3k9x2m7q.2` is a machine of a lease.
+    """
+    found = _STUDENT.fullmatch(name)
+    return None if found is None or _NUMBERED.fullmatch(name) else (found[1], found[2])
+
+
+def is_node(name: str) -> bool:
+    """Whether a name at the gateway is that of a node's agent."""
+    return name.startswith(NODE) and "." not in name
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
     """Where a name leads now, and who may go there."""
 
-    account: str  #: the user on the machine: the lease, without a number
+    account: str  #: the user on the machine: the lease, without a number; or the login
     keys: tuple[str, ...]  #: public keys of the client, as in `authorized_keys`
     node: str  #: empty while no machine holds the lease
-    waits: str = "unheld"  #: why none does: unheld, preparing, moving
+    waits: str = "unheld"  #: why none does: unheld, preparing, moving, stopped, no_account
+    final: bool = False  #: none will soon: the client is told at once
     address: str = ""
     port: int = 22
     host_key: str  #: the only one that is believed there
@@ -33,13 +55,24 @@ class Route:
     forwarding: bool = False  #: may the client reach ports of the machine's own loopback
     expires_at: float  #: seconds since 1970
     message: str = ""  #: shown when a shell begins
+    #: How the machine is reached, instead of its address and port; may block.
+    dial: Callable[[], socket.socket] | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why a name leads nowhere, for who shows one of these keys."""
+
+    keys: tuple[str, ...]  #: as in `authorized_keys`
+    sentence: str  #: its key in `gateway.…`
+    fields: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionStart:
-    """Somebody came to the gateway for a lease."""
+    """Somebody came to the gateway for a lease, or for a student's machine."""
 
-    account: str  #: the lease, without a number
+    account: str  #: the lease, without a number; or ROSTER.LOGIN
     node: str
     client: str  #: the address they came from
     key: str  #: fingerprint of the key they showed
@@ -52,6 +85,9 @@ class Routes(Protocol):
 
     def lease(self, name: str) -> Route | None:
         """Say where a name leads; None when there is no such lease or machine, or it is over."""
+
+    def refusal(self, name: str) -> Refusal | None:
+        """Say why a name leads nowhere; None when nobody is told."""
 
     def node_key(self, node: str) -> str | None:
         """Give the public key a node's tunnel must show; None when it may have none."""

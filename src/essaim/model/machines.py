@@ -170,6 +170,25 @@ class Inventory(Protocol):
         """Take a stranger's machine under our care, leaving its disk and power as they are."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Executed:
+    """How a command ended that a driver ran inside a machine."""
+
+    exit_code: int
+    output: str  #: stdout and stderr
+
+
+@runtime_checkable
+class GuestCommands(Protocol):
+    """A driver that runs commands inside its machines, whatever network they are on."""
+
+    def execute(self, name: MachineName, command: Sequence[str]) -> Executed | None:
+        """Run a command as root to its end; None when the site's settings give no way to do it.
+
+        The machine must be on.  TransientError when it is not ready for it yet.
+        """
+
+
 @runtime_checkable
 class Closes(Protocol):
     """A driver that holds something open as long as it is used."""

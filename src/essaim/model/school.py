@@ -21,6 +21,7 @@ class Person:
     group: str = ""  #: their class
     uid: int = 0  #: of the directory; 0 when it says none
     home: str = ""  #: where the NFS server keeps their files
+    key: str = ""  #: SSH public key, without its comment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

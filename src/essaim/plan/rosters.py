@@ -20,6 +20,8 @@ FEW = 3
 LOGIN, PERSON, CLASS, UID, HOME = "login", "person", "class", "uid", "home"
 HOST, DESKTOP, DESKTOP_GROUP = "host", "desktop", "desktop-group"
 DESKTOP_SETTING = "desktop."
+#: Where the account comes from (`config.rosters.ACCOUNTS`); absent: it is made on the machine.
+ACCOUNT = "account"
 
 
 class Standing(enum.StrEnum):
@@ -30,6 +32,16 @@ class Standing(enum.StrEnum):
     FAILED = "failed"  #: could not be made; what was begun is undone
     RETIRED = "retired"  #: off and withdrawn; destroyed when its grace is over
     WITHOUT = "without"  #: the student gave it back
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """What was last put on a student's machine for them to log in with."""
+
+    digest: str = ""  #: of the account and its keys; nothing when none was ever put there
+    key: str = ""  #: the student's, as it was put there
+    host_key: str = ""  #: the only one the machine is believed by
+    error: str = ""  #: why the last attempt failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +59,13 @@ class Student:
     error: str = ""  #: why it failed, in words
     run: str = ""  #: what last worked on it
     account: str = ""  #: the id of the account that is theirs; nothing until they claimed it
+    own_key: str = ""  #: SSH public key they sent; counts more than the roster's
+    access: Access = Access()
+
+    @property
+    def key(self) -> str:
+        """The SSH public key they log in with; nothing when none is known."""
+        return self.own_key or self.person.key
 
     @property
     def login(self) -> str:
@@ -82,6 +101,7 @@ class Decided:
 
 @dataclass(slots=True)
 class _Made:
+    keys: Mapping[str, str]  #: that the roster names, by login
     changes: list[Change] = field(default_factory=list)
     kept: int = 0
     resting: list[str] = field(default_factory=list)
@@ -98,13 +118,14 @@ def decide(
     image: str,
     grace: float,
     now: int,
+    keys: Mapping[str, str] | None = None,
     reset: bool = False,
 ) -> Decided:
-    """Say what a roster comes to: both mappings are by login, `image` is a digest.
+    """Say what a roster comes to: all mappings are by login, `image` is a digest.
 
     With `reset`, machines made from another image are made anew; otherwise they are kept.
     """
-    made = _Made()
+    made = _Made(keys=keys or {})
     for login, machine in wanted.items():
         _listed(made, machine, known.get(login), seen, image, reset=reset)
     for login, student in known.items():
@@ -141,10 +162,22 @@ def _listed(
             made.changes.append(_change(machine, Action.CHANGE, "reset", reason))
             return
         made.outdated.append(login)
-    if there is not None and student is not None and is_off(student, there):
-        made.changes.append(_change(machine, Action.CHANGE, "wake", "wanted on, is off"))
+    if there is not None and student is not None and (reason := _wakes(made, student, there)):
+        made.changes.append(_change(machine, Action.CHANGE, "wake", reason))
         return
     made.kept += 1
+
+
+def _wakes(made: _Made, student: Student, there: Observed) -> str:
+    """Why a machine that is there is to be started, or its account renewed, which `wake` does."""
+    if is_off(student, there):
+        return "wanted on, is off"
+    if student.halted or there.power is Power.OFF:
+        return ""
+    if student.access.error:
+        return "no account on it"
+    same = student.person.key == made.keys.get(student.login, "")
+    return "" if student.own_key or same else "another key"
 
 
 def is_off(student: Student, there: Observed) -> bool:

@@ -82,12 +82,18 @@ class Classes:
 
         def body(connection: Connection) -> str:
             # An empty code is what everybody has who was not invited.
-            its = sa.select(student.c.machine).where(student.c.code == code, student.c.code != "")
-            machine = connection.execute(its.with_for_update()).scalar()
-            if machine is None:
+            its = sa.select(student.c.machine, student.c.account).where(
+                student.c.code == code, student.c.code != ""
+            )
+            found = connection.execute(its.with_for_update()).first()
+            if found is None:
                 return ""
+            if found.account != account:
+                # The key of whoever had it before opens nothing any more.
+                theirs = sa.update(student).where(student.c.code == code)
+                connection.execute(theirs.values(own_key=None))
             connection.execute(CLAIM, {"b_code": code, "b_account": account})
-            return str(machine)
+            return str(found.machine)
 
         return self._database.write(body)
 

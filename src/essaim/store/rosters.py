@@ -19,6 +19,7 @@ from essaim.store.database import db_now
 from essaim.store.reservations import HELD, OWN, RELEASE, reservation
 from essaim.store.rosters_work import Works
 from essaim.store.schema import roster, student, teacher, timetable
+from essaim.store.student_access import StudentAccess, read_access
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -51,6 +52,7 @@ ADD = sa.insert(student).values(
     run=bindparam("b_run"),
     account="",
     code="",
+    roster_key=bindparam("b_key"),
 )
 BEGIN = (
     sa.update(student)
@@ -62,6 +64,7 @@ BEGIN = (
         since_at=db_now(),
         error="",
         run=bindparam("b_run"),
+        roster_key=bindparam("b_key"),
     )
 )
 STAND = (
@@ -93,6 +96,7 @@ class Rosters:
     def __init__(self, database: Database) -> None:
         self._database = database
         self.works = Works(database)
+        self.access = StudentAccess(database)
 
     def now(self) -> int:
         """The database's clock."""
@@ -217,7 +221,8 @@ class Rosters:
                 "login": each.login,
                 "b_roster": each.roster,
                 "b_login": each.login,
-                "b_person": json.dumps(asdict(each.person)),
+                "b_person": json.dumps(_written(each.person)),
+                "b_key": each.person.key,
                 "b_machine": each.machine,
                 "b_address": each.address,
                 "b_run": each.run,
@@ -338,7 +343,7 @@ class Rosters:
 def _student(row: Any) -> Student:
     return Student(
         roster=row.roster,
-        person=Person(**json.loads(row.person)),
+        person=Person(**json.loads(row.person), key=row.roster_key or ""),
         machine=row.machine,
         address=row.address,
         standing=Standing(row.standing),
@@ -348,7 +353,14 @@ def _student(row: Any) -> Student:
         error=row.error,
         run=row.run,
         account=row.account,
+        own_key=row.own_key or "",
+        access=read_access(row.access),
     )
+
+
+def _written(person: Person) -> dict[str, Any]:
+    """A person without the key, which has a column: earlier versions know no such field."""
+    return {field: value for field, value in asdict(person).items() if field != "key"}
 
 
 def _full(site: str, choice: Sequence[int]) -> RejectedError:

@@ -32,6 +32,11 @@ student = Table(
     # The account that is theirs, and the digest of the code with which they claim it.
     Column("account", NAME, nullable=False),
     Column("code", NAME, nullable=False),
+    # SSH public keys: the roster's, and the one the student has sent instead.
+    Column("roster_key", BODY),
+    Column("own_key", BODY),
+    # JSON: what was last put on the machine for the student to log in with, or why it was not.
+    Column("access", BODY),
     Index("student_account", "account"),
     Index("student_code", "code"),
     Index("student_machine", "machine"),

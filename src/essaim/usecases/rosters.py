@@ -101,6 +101,7 @@ def plan(
         image=roster.image.digest,
         grace=roster.grace if grace is None else grace,
         now=services.rosters.now(),
+        keys={login: person.key for login, person in listed.items()},
         reset=reset,
     )
     _check_image(services, roster, decided)
@@ -232,11 +233,14 @@ def retry(services: Services, name: str, logins: Collection[str] = ()) -> Planne
     failed = {
         login
         for login, student in known.items()
-        if (student.standing in (Standing.FAILED, Standing.COMING) or login in in_vain)
-        and (not logins or login in logins)
+        if (_failed(student) or login in in_vain) and (not logins or login in logins)
     }
     people = [known[login].person for login in known if login in failed]
     return plan(services, roster, people, only=failed)
+
+
+def _failed(student: Student) -> bool:
+    return student.standing in (Standing.FAILED, Standing.COMING) or bool(student.access.error)
 
 
 def machine(roster: Roster, person: Person, address: str) -> Machine:
@@ -250,6 +254,7 @@ def machine(roster: Roster, person: Person, address: str) -> Machine:
         planning.UID: str(person.uid or ""),
         planning.HOME: person.home,
         planning.HOST: f"{host}.{roster.domain}" if roster.domain else "",
+        planning.ACCOUNT: "" if roster.account == "local" else roster.account,
         # For drivers: what people read beside the machine, and whether it asks for its address.
         "description": " - ".join(
             word for word in (person.name or person.login, person.group) if word
@@ -357,6 +362,12 @@ def _stack(services: Services, planned: Planned, placed: Mapping[str, Student]) 
 def _keep(services: Services, planned: Planned) -> None:
     roster = planned.roster
     services.rosters.put(roster.name, roster_to_json(roster))
+    keys = {
+        login: person.key
+        for login, person in planned.people.items()
+        if login in planned.known and planned.known[login].person.key != person.key
+    }
+    services.rosters.access.put_roster_keys(roster.name, keys)
     gone = [planned.known[login].machine for login in planned.decided.forgotten]
     if gone:
         services.rosters.forget(roster.site.name, gone)

@@ -6,9 +6,11 @@ import re
 import secrets
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from essaim.model import public_keys
 from essaim.model.errors import (
     ForbiddenError,
     HeldError,
@@ -114,7 +116,10 @@ def claim(services: Services, by: User, code: str) -> students.Row:
     found = services.rosters.of_machine(machine) if machine else None
     if found is None:
         raise UnknownError(both("seat.code"))
-    return _row(services, Seat(rosters.stored(services, found.roster), found, own=True))
+    seat = Seat(rosters.stored(services, found.roster), found, own=True)
+    if found.access.digest:
+        bring_key(services, seat, who=by.name)  # whoever had it before has no key there any more
+    return show(services, by, found.roster, found.login)
 
 
 def act(
@@ -174,6 +179,40 @@ def begin(services: Services, seat: Seat, verb: str, *, label: str = "", who: st
     services.rosters.working({student.machine: run})
     services.courier.wake(run)
     return run
+
+
+def put_key(services: Services, by: User, name: str, login: str, key: str) -> students.Row:
+    """Keep the SSH key a student logs in with, and put it on their machine if that is on.
+
+    For the student and for operators.  A machine that is off takes it when it starts.
+    """
+    seat = reach(services, by, name, login)
+    if not seat.own and by.role is Role.MEMBER:
+        # Whoever chooses the key can log in as the student: their teacher cannot.
+        raise ForbiddenError(both("seat.key_own"))
+    if seat.student.standing is Standing.RETIRED:
+        raise ForbiddenError(both("seat.retired", machine=seat.student.machine))
+    try:
+        line = public_keys.read(key)
+    except RejectedError as error:
+        raise InvalidError([Problem(both("seat.key_bad"))]) from error
+    services.rosters.access.put_own_key(name, login, line)
+    bring_key(services, reach(services, by, name, login), who=by.name)
+    return show(services, by, name, login)
+
+
+def bring_key(services: Services, seat: Seat, *, who: str) -> None:
+    """Begin to put a student's key on their machine, if it is on and does not have it.
+
+    What else is done with the machine right now, or next, brings it as well.
+    """
+    student = seat.student
+    its = student.access
+    there = bool(its.digest) and its.key == student.key and not its.error
+    if there or not student.address or student.halted or student.standing is not Standing.READY:
+        return
+    with suppress(HeldError):
+        begin(services, seat, "start", who=who)
 
 
 def snapshots(services: Services, by: User, name: str, login: str) -> Sequence[Snapshot]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from essaim.model.errors import EssaimError, UnknownError
+from essaim.model.public_keys import fingerprint
 from essaim.model.runs import RunState
 from essaim.model.spelling import meant
 from essaim.plan.rosters import Standing, Student
@@ -40,6 +41,10 @@ class Row:
     doing: str  #: what is done with it right now, or waited for
     failed: str  #: why, in words
     todo: str  #: what to do about it
+    key: str = ""  #: fingerprint of the SSH key that opens it; nothing when none is known
+    key_ready: bool = False  #: whether the machine has that key by now
+    entered: bool = False  #: whether the student has an account on it
+    not_entered: str = ""  #: why the account, or its key, could not be put there
 
 
 def table(services: Services, name: str, seen: Mapping[str, Observed] | None = None) -> list[Row]:
@@ -56,9 +61,17 @@ def table(services: Services, name: str, seen: Mapping[str, Observed] | None = N
         else {machine: its.power.value for machine, its in seen.items()}
     )
     return [
-        row(roster, student, works.get(login), powers)
+        _with_account(roster, row(roster, student, works.get(login), powers))
         for login, student in services.rosters.students(name).items()
     ]
+
+
+def _with_account(roster: Roster, shown: Row) -> Row:
+    """Show to whoever looks after a roster that a student cannot log in to their machine."""
+    if not shown.not_entered or shown.failed or shown.doing:
+        return shown
+    todo = f"essaim students retry {roster.name} {shown.login}"
+    return replace(shown, failed=shown.not_entered, todo=todo)
 
 
 def row(roster: Roster, student: Student, work: Work | None, seen: Mapping[str, str] | None) -> Row:
@@ -82,6 +95,10 @@ def row(roster: Roster, student: Student, work: Work | None, seen: Mapping[str, 
         until=student.since + round(roster.grace * 1000) if retired else 0,
         doing=doing,
         failed=failed,
+        key=fingerprint(student.key) if student.key else "",
+        key_ready=bool(student.access.digest) and student.access.key == student.key,
+        entered=bool(student.access.digest) and not retired,
+        not_entered=student.access.error,
         todo=_todo(roster.name, student, state, failed=bool(failed), moving=bool(doing)),
     )
 

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from essaim.config.serial import stack_from_json, stack_to_json
 from essaim.engine.workflow import Backoff, Context, OnFailure, Step, Workflow
-from essaim.plan.rosters import Standing
-from essaim.workflows import schooling
+from essaim.model.runs import Again
+from essaim.plan.rosters import Access, Standing
+from essaim.workflows import schooling, student_account
 from essaim.workflows.schooling import school, why
 from essaim.workflows.tools import machine, tools, work
 
@@ -59,11 +60,18 @@ def start_mended(context: Context) -> None:
         schooling.start(context)
 
 
+def account_mended(context: Context) -> Again | None:
+    """Renew the student's account, unless somebody has stopped the machine."""
+    student = school(context).rosters.of_machine(str(machine(context).name))
+    return None if student is None or student.halted else student_account.renew(context)
+
+
 def clear(context: Context) -> None:
     """Make room for a new disk; address, name and desktop stay."""
     context.note("removing the old disk")
     schooling.dismiss(context)  # the new one may have another card
     schooling.destroy(context)
+    school(context).rosters.access.put(str(machine(context).name), Access())
 
 
 _CREATE = Step(name="create", do=schooling.create, undo=schooling.destroy, retry=HYPERVISOR)
@@ -77,10 +85,12 @@ _START = Step(
     slot=schooling.start_slot,
     retry=HYPERVISOR,
 )
+# No undo: it goes with the disk.  It fails for nobody, for a machine without it is of use.
+_ACCOUNT = Step(name="account", do=student_account.make, retry=HYPERVISOR)
 # No undo: it is the last, and is written with the end of the run.
 _SETTLE = Step(name="settle", do=settle, stored=True)
 
-_MAKING = (_CREATE, _ADMIT, _NAME, _PUBLISH, _START)
+_MAKING = (_CREATE, _ADMIT, _NAME, _PUBLISH, _START, _ACCOUNT)
 
 ENROL = Workflow(
     "enrol",
@@ -94,6 +104,7 @@ MEND = Workflow(
         Step(name="address", do=schooling.check_address, undo=keep_why),
         *(replace(step, undo=None) for step in (_CREATE, _ADMIT, _NAME, _PUBLISH)),
         replace(_START, do=start_mended, undo=None),
+        replace(_ACCOUNT, do=account_mended),
         replace(_SETTLE, do=settle_mended),
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from essaim.engine.workflow import Context, Step, Workflow
 from essaim.model.errors import RejectedError
 from essaim.model.machines import Snapshots
-from essaim.workflows import schooling
+from essaim.workflows import schooling, student_account
 from essaim.workflows.enrolling import HYPERVISOR
 from essaim.workflows.schooling import school
 from essaim.workflows.tools import machine, tools, work
@@ -52,11 +52,14 @@ def halt(context: Context) -> None:
 
 
 _START = Step(name="start", do=wake, slot=schooling.start_slot, retry=HYPERVISOR)
+# What the student logs in with may have changed while the machine was off, or gone back with it.
+_ACCOUNT = Step(name="account", do=student_account.catch_up, retry=HYPERVISOR)
+_RENEW = Step(name="account", do=student_account.renew, retry=HYPERVISOR)
 
 # No undo, and nothing a person would have to decide: whoever asked may ask again, or for the
 # opposite.
-WAKE = Workflow("wake", (_START,))
+WAKE = Workflow("wake", (_START, _ACCOUNT))
 HALT = Workflow("halt", (Step(name="stop", do=halt, retry=HYPERVISOR),))
 KEEP = Workflow("keep", (Step(name="snapshot", do=snapshot, retry=HYPERVISOR),))
-REVERT = Workflow("revert", (Step(name="restore", do=restore, retry=HYPERVISOR), _START))
+REVERT = Workflow("revert", (Step(name="restore", do=restore, retry=HYPERVISOR), _START, _RENEW))
 UNKEEP = Workflow("unkeep", (Step(name="drop", do=drop, retry=HYPERVISOR),))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from essaim.engine.workflow import Context
 from essaim.model.errors import ClashError, RejectedError, StuckError, UnknownError
 from essaim.model.machines import Cards, Seed
-from essaim.plan.rosters import HOME, HOST, LOGIN, PERSON, UID, desktop_of, host_of
+from essaim.plan.rosters import ACCOUNT, HOME, HOST, LOGIN, PERSON, UID, desktop_of, host_of
 from essaim.workflows.moving import Claims, move
 from essaim.workflows.tools import machine, tools, work
 
@@ -47,7 +47,7 @@ def school(context: Context) -> School:
 
 
 def seed_of(context: Context, wanted: Machine) -> Seed:
-    """Give the machine its identity, and its student an account."""
+    """Give the machine its identity, and its student an account where none comes from elsewhere."""
     its = tools(context)
     labels = wanted.labels
     person = {"name": labels[LOGIN], "gecos": labels.get(PERSON, "")}
@@ -59,7 +59,7 @@ def seed_of(context: Context, wanted: Machine) -> Seed:
         hostname=labels.get(HOST, "").partition(".")[0] or wanted.name.machine,
         host_key=its.keyring.host_key(wanted.name),
         authorized_keys=(its.keyring.user_public_key(),),
-        user_data={"users": ["default", person]},
+        user_data={} if labels.get(ACCOUNT) else {"users": ["default", person]},
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from essaim.engine.workflow import Context, OnFailure, Step, Workflow
 from essaim.plan.rosters import Standing
-from essaim.workflows import schooling
+from essaim.workflows import schooling, student_account
 from essaim.workflows.enrolling import HYPERVISOR, SERVERS
 from essaim.workflows.schooling import school
 from essaim.workflows.tools import machine, site_slot, work
@@ -35,7 +35,12 @@ _AWAY = (
 )
 
 WITHDRAW = Workflow(
-    "withdraw", (*_AWAY, Step(name="rest", do=rest, stored=True, on_failure=OnFailure.STOP))
+    "withdraw",
+    (
+        Step(name="lock", do=student_account.lock, on_failure=OnFailure.STOP),
+        *_AWAY,
+        Step(name="rest", do=rest, stored=True, on_failure=OnFailure.STOP),
+    ),
 )
 
 REMOVE = Workflow(

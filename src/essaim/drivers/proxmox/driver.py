@@ -24,7 +24,7 @@ from essaim.drivers.proxmox.sights import Sights
 from essaim.drivers.proxmox.uses import Limits
 from essaim.drivers.proxmox.wishes import Extras
 from essaim.model.errors import NotYetError, RejectedError, UnknownError
-from essaim.model.machines import Form, Found, Observed, Power, Seed, Snapshot
+from essaim.model.machines import Executed, Form, Found, Observed, Power, Seed, Snapshot
 from essaim.model.names import MachineName
 from essaim.model.stacks import Image, Machine, Network, Site
 
@@ -270,6 +270,10 @@ class Proxmox:
         """The card's address, lower case with colons: the same until the machine is destroyed."""
         check_name(name)
         return self.machines.holdings.card(name)
+
+    def execute(self, name: MachineName, command: Sequence[str]) -> Executed | None:
+        """Run a command as root inside a machine, from its node; None when nodes have no SSH."""
+        return self._extras.execute(self._sights.guest(name), command) if self._extras else None
 
     def answers_within(self) -> float:
         """Seconds a machine may take from power-on to its first answer before it is silent."""

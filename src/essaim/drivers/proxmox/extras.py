@@ -7,8 +7,9 @@ line.  It may be repeated, and be cut short: files are made aside and renamed in
 from __future__ import annotations
 
 import functools
+import json
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ from essaim.drivers.proxmox.cluster import Guest
 from essaim.drivers.proxmox.guests import Wanted
 from essaim.drivers.proxmox.settings import Settings, Ssh
 from essaim.model.errors import RejectedError, SetupError, TransientError
+from essaim.model.machines import Executed
 from essaim.model.names import MachineName
 from essaim.remote.keyring import Keyring
 from essaim.remote.seeds import seed_files
@@ -113,6 +115,17 @@ class NodeExtras:
         """Take the lock off a guest that nobody works on."""
         self._run(guest, f'{_UNLOCK[guest.kind]} unlock "$1"', str(guest.id))
 
+    def execute(self, guest: Guest, command: Sequence[str]) -> Executed:
+        """Run a command as root inside a guest that is on."""
+        words = ["pct", "exec", str(guest.id), "--", *command]
+        if guest.kind == "qemu":
+            words = ["qm", "guest", "exec", str(guest.id), "--timeout", f"{_WITHIN:.0f}", "--"]
+            words += command
+        done = self._remote.run(self._target(guest.node), words, within=2 * _WITHIN)
+        if guest.kind == "lxc" or done.exit_code:
+            return Executed(exit_code=done.exit_code, output=done.output)
+        return _agent_said(guest, done.stdout)
+
     def close(self) -> None:
         """Close all connections."""
         self._remote.close()
@@ -158,3 +171,14 @@ class NodeExtras:
             dial=functools.partial(self._dial, node) if self._dial else None,
             become=() if self._ssh.user == "root" else ("sudo", "-n"),
         )
+
+
+def _agent_said(guest: Guest, text: str) -> Executed:
+    """Read how a command ended that the guest agent of a virtual machine ran."""
+    try:
+        said = json.loads(text)
+        output = f"{said.get('out-data', '')}{said.get('err-data', '')}"
+        return Executed(exit_code=int(said["exitcode"]), output=output)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        what = f"{guest.id}: its guest agent has not ended the command: {text.strip()[-200:]}"
+        raise TransientError(what) from error

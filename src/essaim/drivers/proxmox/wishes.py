@@ -15,13 +15,14 @@ import io
 import re
 import shlex
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from essaim.drivers.proxmox.cluster import Guest
 from essaim.drivers.proxmox.guests import Wanted
 from essaim.model.errors import RejectedError
+from essaim.model.machines import Executed
 from essaim.remote.keyring import public_half
 
 #: Where a node keeps what containers get from us, each in a folder named by its id.
@@ -58,6 +59,9 @@ class Extras(Protocol):
 
     def unlock(self, guest: Guest) -> None:
         """Take the lock off a guest that nobody works on."""
+
+    def execute(self, guest: Guest, command: Sequence[str]) -> Executed:
+        """Run a command as root inside a guest that is on."""
 
     def close(self) -> None:
         """Close all connections."""
