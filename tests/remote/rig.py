@@ -112,6 +112,20 @@ class Server:
             host_key=self.keyring.host_public_key(self.name),
         )
 
+    def ssh(self, user: str = "root") -> list[str]:
+        """The ssh command that opens a shell there."""
+        known = self.keyring.known_hosts_file([self.name])
+        options = {
+            "IdentityFile": self.keyring.user_key(),
+            "IdentitiesOnly": "yes",
+            "UserKnownHostsFile": known,
+            "HostKeyAlias": f"{self.name.stack}.{self.name.machine}",
+            "StrictHostKeyChecking": "yes",
+            "Port": self.port,
+        }
+        given = [word for key in options for word in ("-o", f"{key}={options[key]}")]
+        return ["ssh", "-F", "none", *given, f"{user}@127.0.0.1"]
+
     def path(self, inside: str) -> Path:
         """A file of the machine, seen from here."""
         return Path(f"/proc/{self.inside}/root") / inside.lstrip("/")
@@ -123,11 +137,12 @@ class Server:
             capture_output=True, text=True, check=False, timeout=60,
         )  # fmt: skip
 
-    def start_sshd(self, *options: str) -> None:
+    def start_sshd(self, *options: str, subsystem: str = "sftp") -> None:
         done = self.enter(
             "/usr/sbin/sshd", "-f", "/dev/null", "-h", "/etc/ssh/host_key",
             "-o", "PidFile=/run/sshd.pid", "-o", f"ListenAddress=127.0.0.1:{self.port}",
-            "-o", "UsePAM=no", "-o", "PermitRootLogin=prohibit-password", *options,
+            "-o", "UsePAM=no", "-o", "PermitRootLogin=prohibit-password",
+            "-o", f"Subsystem={subsystem} internal-sftp", *options,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         until(lambda: self.path("/run/sshd.pid").exists())

@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -44,7 +45,12 @@ class Way:
             words += ["-o", f"UserKnownHostsFile={_as_value(known_hosts())}"]
             words += ["-o", "StrictHostKeyChecking=yes"]
         words += [f"{user}@{self.host}"]
-        return [*words, *(["--", shlex.join(command)] if command else [])]
+        return [*words, *(["--", command_line(command)] if command else [])]
+
+
+def command_line(command: Sequence[str]) -> str:
+    """The line for a far shell: one word is a line of its own, several are quoted each."""
+    return command[0] if len(command) == 1 else shlex.join(command)
 
 
 def _as_value(path: Path) -> str:
@@ -163,16 +169,21 @@ def _folder() -> Path:
 
 def enter(name: str, command: list[str]) -> NoReturn:
     """Become an ssh session on a machine of a lease: `l-3k9x2m7q`, or `l-3k9x2m7q.2`."""
+    words = lease_command(name, command)
+    try:
+        os.execvp(words[0], words)  # noqa: S606 - an argument list; ssh takes over the terminal
+    except FileNotFoundError as error:
+        raise SetupError("there is no ssh here", hint="apt-get install openssh-client") from error
+
+
+def lease_command(name: str, command: list[str] | None = None) -> list[str]:
+    """The ssh command for a machine of a lease: `l-3k9x2m7q`, or `l-3k9x2m7q.2`."""
     found = LEASE.fullmatch(name)
     if found is None:
         raise UnknownError(f"{name} is no lease", hint="essaim leases lists yours")
     lease, number = found[1], int(found[2] or 1)
     way = remembered(lease) or _asked(lease)
-    words = way.command(number, command)
-    try:
-        os.execvp(words[0], words)  # noqa: S606 - an argument list; ssh takes over the terminal
-    except FileNotFoundError as error:
-        raise SetupError("there is no ssh here", hint="apt-get install openssh-client") from error
+    return way.command(number, command)
 
 
 def _asked(lease: str) -> Way:

@@ -15,6 +15,7 @@ from essaim.cli import (
     config,
     console,
     controller,
+    copy,
     demo,
     doctor,
     events,
@@ -58,6 +59,7 @@ app.add_typer(project.app, name="project", rich_help_panel=MAKE)
 app.add_typer(students.app, name="students", rich_help_panel=MAKE)
 app.command(rich_help_panel=USE)(machines.ssh)
 app.command(rich_help_panel=USE)(machines.run)
+app.command(rich_help_panel=USE)(copy.cp)
 app.command(rich_help_panel=USE)(console.console)
 app.add_typer(snapshots.app, name="snapshot", rich_help_panel=USE)
 app.command(rich_help_panel=USE)(compare.compare)

@@ -10,10 +10,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from essaim.model.words_access import ACCESS
+
 LANGUAGES = ("en", "fr")
 
 #: Key → (English, French).  `{fields}` are the same in both.
 WORDS: Mapping[str, tuple[str, str]] = {
+    **ACCESS,
     # -- command line: who you are
     "password.ask": ("Password: ", "Mot de passe : "),
     "password.again": ("The same again: ", "Encore une fois : "),
