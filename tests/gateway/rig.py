@@ -17,7 +17,7 @@ from typing import Any
 from drivers.lab import PATIENCE, Lab, wait_for
 from essaim.drivers.sandbox.boot import HOST_KEY
 from essaim.gateway.gateway import Gateway
-from essaim.gateway.routes import Route, SessionStart
+from essaim.gateway.routes import Refusal, Route, SessionStart
 from essaim.model.names import MachineName
 
 ACCOUNT = "l-abcd1234"
@@ -29,6 +29,7 @@ class Book:
 
     def __init__(self) -> None:
         self.leases: dict[str, Route] = {}
+        self.refusals: dict[str, Refusal] = {}
         self.asked = 0  #: how often somebody wanted to know of a lease
         self.node_keys: dict[str, str] = {}
         self.sessions: dict[str, SessionStart] = {}
@@ -39,6 +40,9 @@ class Book:
     def lease(self, name):
         self.asked += 1
         return self.leases.get(name)
+
+    def refusal(self, name):
+        return self.refusals.get(name)
 
     def node_key(self, node):
         return self.node_keys.get(node)

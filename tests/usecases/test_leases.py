@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
-from essaim.model.errors import ForbiddenError, InvalidError, QuotaError, UnknownError
+from essaim.model.errors import (
+    ForbiddenError,
+    ImpossibleError,
+    InvalidError,
+    QuotaError,
+    UnknownError,
+)
 from essaim.model.fleet import LeaseState, NodeState, Quota, Role, Wish
 from essaim.store.schema import lease as lease_table
 from essaim.usecases import events, leases, runs, watching
@@ -62,14 +68,52 @@ def test_a_wish_that_nothing_can_fulfil_has_no_estimate(plane):
 
 def test_a_newcomer_of_another_kind_is_served_at_once_past_the_queue(plane):
     plane.ready("small", cores=1)
-    leases.rent(plane, plane.user("ann"), Wish(cores=8), KEY)
+    plane.leases.rent(plane.user("ann").id, Wish(cores=8), KEY)  # when there was such a machine
     assert leases.rent(plane, plane.user("bob"), Wish(), KEY).state is LeaseState.GRANTED
 
 
 def test_a_newcomer_behind_an_impossible_wish_is_served_at_once(plane):
     plane.ready("one")
-    leases.rent(plane, plane.user("ann"), Wish(count=9), KEY)
+    plane.leases.rent(plane.user("ann").id, Wish(count=9), KEY)  # when there were so many
     assert leases.rent(plane, plane.user("bob"), Wish(), KEY).state is LeaseState.GRANTED
+
+
+@pytest.mark.parametrize(
+    ("wish", "expected"),
+    [
+        (Wish(cores=64), "no machine is that large: the largest has 8 cores and 2048 MiB"),
+        (Wish(memory=2**20), "the largest has 8 cores and 2048 MiB"),
+        (Wish(cores=4, site="south"), "the largest has 2 cores and 1024 MiB"),
+        (Wish(count=50), "you ask for 50 machines, and there are 3 of the kind"),
+        (Wish(count=2, cores=4), "you ask for 2 machines, and there are 1 of the kind"),
+        (Wish(site="mars"), "there is no machine of the kind: mars"),
+        (Wish(labels={"gpu": "yes"}), "there is no machine of the kind: gpu=yes"),
+    ],
+)
+def test_what_there_is_not_is_refused_and_what_there_is_named(plane, wish, expected):
+    ann = plane.user("ann")
+    drained = plane.ready("one", cores=2, memory=1024, site="south")
+    lost = plane.ready("two", cores=2, memory=1024, site="south")
+    plane.ready("three", cores=8, memory=2048, site="north")
+    plane.fleet.drain(drained.id, on=True)
+    plane.fleet.move(lost.id, NodeState.LOST, of=[NodeState.READY], reason="silent")
+    with pytest.raises(ImpossibleError, match=expected) as caught:
+        leases.rent(plane, ann, wish, KEY)
+    assert len(caught.value.what.splitlines()) == 2, "in English and in French"
+    assert leases.leases(plane, ann) == []
+    assert leases.rent(plane, ann, Wish(count=3), KEY).state is LeaseState.QUEUED
+    # The machine that is free is not enough: that it is free is no estimate.
+    (waits,) = leases.leases(plane, ann)
+    assert leases.lease(plane, ann, waits.id).eta is None
+
+
+def test_a_wish_of_another_kind_than_what_is_free_has_no_estimate_of_nothing(plane):
+    large = plane.ready("large", cores=8)
+    plane.ready("small", cores=1)
+    ann = plane.user("ann")
+    plane.fleet.drain(large.id, on=True)
+    waits = leases.rent(plane, ann, Wish(cores=4), KEY)
+    assert leases.lease(plane, ann, waits.id).eta is None
 
 
 def test_the_same_key_is_the_same_lease(plane):
@@ -204,7 +248,7 @@ def test_what_did_not_fail_or_was_not_to_be_held_is_given_back(plane):  # R-D4
     good, unheld = running(plane, ann, hold=600), running(plane, bob)
     assert leases.release(plane, ann, good.id).state is LeaseState.ENDING
     assert leases.release(plane, bob, unheld.id, failed=True).state is LeaseState.ENDING
-    waits = leases.rent(plane, ann, Wish(count=5, hold=600), KEY)
+    waits = leases.rent(plane, ann, Wish(count=2, hold=600), KEY)
     assert leases.release(plane, ann, waits.id, failed=True).state is LeaseState.ENDED
 
 

@@ -12,7 +12,7 @@ import typer
 from essaim.cli.access import public_key, remembered, way_in
 from essaim.cli.client import Client, connected
 from essaim.cli.output import print_json, table
-from essaim.cli.renting import OVER, check_lease
+from essaim.cli.renting import OVER, check_lease, estimate
 from essaim.cli.stacks import Json
 from essaim.cli.times import clock, left, length, moment
 from essaim.cli.tongue import said, tell
@@ -99,10 +99,8 @@ def _lines(lease: dict[str, Any]) -> Iterator[str]:
     reason = f" ({lease['reason']})" if lease["reason"] else ""
     yield f"{lease['id']}  {said('lease.' + lease['state'])}{reason}"
     if lease["state"] == "queued":
-        eta = lease["eta"]
-        when = said("rent.eta", duration=left(eta)) if eta else said("rent.eta_unknown")
         position = lease["position"] or "?"
-        yield "  " + said("rent.queued", lease=lease["id"], position=position, eta=when)
+        yield "  " + said("rent.queued", lease=lease["id"], position=position, eta=estimate(lease))
     wish = lease["wish"]
     wanted = [f"{wish['count']} machine(s) of {wish['cores']} cores", f"{wish['memory']} MiB"]
     wanted += [wish["site"]] if wish["site"] else []

@@ -16,7 +16,7 @@ from essaim.cli.output import print_json, say
 from essaim.cli.progress import on_terminal
 from essaim.cli.requests import request
 from essaim.cli.stacks import Json
-from essaim.cli.times import clock, left, seconds
+from essaim.cli.times import clock, left, moment, seconds
 from essaim.cli.tongue import said, tell
 from essaim.model.errors import EssaimError, TransientError, UnknownError
 
@@ -175,10 +175,20 @@ def _left(lease: dict[str, Any]) -> NoReturn:
 def _standing(lease: dict[str, Any]) -> str:
     if lease["state"] != "queued":
         return said("rent.preparing", lease=lease["id"])
-    eta = said("rent.eta_unknown")
-    if lease.get("eta"):
-        eta = said("rent.eta", duration=left(lease["eta"]))
-    return said("rent.queued", lease=lease["id"], position=lease.get("position") or "?", eta=eta)
+    return said(
+        "rent.queued",
+        lease=lease["id"],
+        position=lease.get("position") or "?",
+        eta=estimate(lease),
+    )
+
+
+def estimate(lease: dict[str, Any]) -> str:
+    """How long a lease in the queue has to wait, as far as anybody can tell."""
+    at = moment(lease.get("eta"))
+    if at is None or at - time.time() < 1:
+        return said("rent.eta_unknown")
+    return said("rent.eta", duration=left(lease["eta"]))
 
 
 class _Shown:
@@ -233,12 +243,16 @@ def _conclude(lease: dict[str, Any], way: Way | None) -> None:
 
 def extend(
     lease: LeaseName,
-    longer: Annotated[str, typer.Argument(metavar="TIME", help="How much longer: 30m, 2h, 1d")],
+    longer: Annotated[
+        str, typer.Argument(metavar="[TIME]", help="How much longer: 30m, 2h, 1d")
+    ] = "1h",
     as_json: Json = False,
 ) -> None:
-    """Keep machines longer, within your quota.
+    """Keep machines longer, within your quota: an hour, or as long as you say.
 
-    [bold]essaim extend l-3k9x2m7q 1h[/bold]
+    [bold]essaim extend l-3k9x2m7q[/bold]
+
+    [bold]essaim extend l-3k9x2m7q 30m[/bold]
     """
     check_lease(lease)
     with connected() as client:

@@ -102,7 +102,12 @@ class Hub:
             lines: tuple[str, ...] = (line,) if line else ()
         else:
             route = await self.ask(self.routes.lease, name)
-            lines = route.keys if route and route.expires_at > time.time() else ()
+            if route is None or route.expires_at <= time.time():
+                # Let in, to be told why the name leads nowhere.
+                refusal = await self.ask(self.routes.refusal, name)
+                lines = refusal.keys if refusal else ()
+            else:
+                lines = route.keys
         # A key is read for unknown names as well, so that they take as long as known ones.
         found = public_data(lines or (self.key.export_public_key().decode(),))
         return found if lines else frozenset()

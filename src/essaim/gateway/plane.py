@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
-from essaim.gateway.routes import Route, SessionStart, split
+from essaim.gateway.routes import Refusal, Route, SessionStart, split
 from essaim.model.errors import SetupError
 from essaim.model.fleet import Lease, LeaseState, Node
 from essaim.model.spelling import meant
+from essaim.usecases.leases import RELEASED_BY, TIME_IS_OVER
 
 if TYPE_CHECKING:
     from essaim.usecases.services import Services
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 FORWARDING = ("machine", "none")
 #: Why a lease that will lead somewhere in a moment does not now.
 _WAITS = {LeaseState.GRANTED: "preparing", LeaseState.MIGRATING: "moving"}
+#: Seconds for which the owner of a lease that is over is told why.
+TOLD_FOR = 30 * 86400
 
 
 class PlaneRoutes:
@@ -47,6 +51,31 @@ class PlaneRoutes:
         if owner is None or owner.disabled:
             return None
         return self._route(lease, lease.nodes[number - 1])
+
+    def refusal(self, name: str) -> Refusal | None:
+        """Say why a name leads nowhere: the lease is over or waits, or has fewer machines.
+
+        None when there is no such lease, it ended long ago, or its owner may not use it.
+        """
+        account, number = split(name)
+        lease = self._services.leases.get(account)
+        if lease is None or (lease.ended_at or _LATER) / 1000 < time.time() - TOLD_FOR:
+            return None
+        owner = self._services.people.get(lease.user)
+        if owner is None or owner.disabled:
+            return None
+        if lease.state is LeaseState.QUEUED:
+            why, fields = "queued", {}
+        elif not _over(lease):
+            if number <= len(lease.nodes):
+                return None
+            why = "one_machine" if len(lease.nodes) == 1 else "machines"
+            fields = {"count": len(lease.nodes), "number": number}
+        else:
+            why, fields = _ending(lease, owner.name)
+        return Refusal(
+            keys=(lease.public_key,), sentence=why, fields={"lease": lease.account, **fields}
+        )
 
     def _route(self, lease: Lease, node_id: str) -> Route | None:
         node = self._services.fleet.get(node_id)
@@ -98,3 +127,23 @@ class PlaneRoutes:
         """Record that somebody without the right key came, if there is such a lease at all."""
         if self._services.leases.get(session.account) is not None:
             self.opened(session)
+
+
+#: The end of a lease that has none yet, in milliseconds since 1970.
+_LATER = 2**62
+
+
+def _over(lease: Lease) -> bool:
+    return not lease.state.served or (lease.expires_at or _LATER) / 1000 <= time.time()
+
+
+def _ending(lease: Lease, owner: str) -> tuple[str, dict[str, Any]]:
+    """Give the sentence that says when and why a lease ended."""
+    at = lease.ended_at or min(lease.expires_at or _LATER, round(time.time() * 1000))
+    fields = {"when": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at / 1000))}
+    who = lease.reason.removeprefix(RELEASED_BY)
+    if lease.state.served or lease.reason == TIME_IS_OVER:
+        return "ran_out", fields
+    if who == lease.reason:
+        return ("over_because", {**fields, "why": who}) if who else ("ended", {})
+    return ("released", fields) if who == owner else ("released_by", {**fields, "who": who})

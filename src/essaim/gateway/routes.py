@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 _NUMBERED = re.compile(r"(?P<lease>[^.]+)\.(?P<number>[1-9][0-9]{0,3})")
 
@@ -36,6 +37,15 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why a name leads nowhere, for who shows one of these keys."""
+
+    keys: tuple[str, ...]  #: as in `authorized_keys`
+    sentence: str  #: its key in `gateway.…`
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionStart:
     """Somebody came to the gateway for a lease."""
 
@@ -52,6 +62,9 @@ class Routes(Protocol):
 
     def lease(self, name: str) -> Route | None:
         """Say where a name leads; None when there is no such lease or machine, or it is over."""
+
+    def refusal(self, name: str) -> Refusal | None:
+        """Say why a name leads nowhere; None when nobody is told."""
 
     def node_key(self, node: str) -> str | None:
         """Give the public key a node's tunnel must show; None when it may have none."""

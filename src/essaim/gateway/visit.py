@@ -117,6 +117,8 @@ class Visit:
         deadline, pause = time.monotonic() + self._hub.patience, FIRST_LOOK
         while True:
             answer = await self._hub.ask(self._hub.routes.lease, self._name)
+            if answer is None or answer.expires_at <= time.time():
+                raise await self._refusal()
             self._route = route = self._allowed(answer)
             if route.node:
                 return route
@@ -125,10 +127,15 @@ class Visit:
             await asyncio.sleep(pause)
             pause = min(2 * pause, LOOK_EVERY)
 
-    def _allowed(self, route: Route | None) -> Route:
-        # Asked again: the lease may have ended or moved while the client logged in.
-        if route is None or route.expires_at <= time.time():
-            raise RefusedError("ended", lease=self._name)
+    async def _refusal(self) -> RefusedError:
+        """Say why the name leads nowhere, to who holds the key."""
+        found = await self._hub.ask(self._hub.routes.refusal, self._name)
+        if found is None or self._key.public_data not in public_data(found.keys):
+            return RefusedError("ended", lease=self._name)
+        return RefusedError(found.sentence, **found.fields)
+
+    def _allowed(self, route: Route) -> Route:
+        # Asked again: the lease may have moved while the client logged in.
         if self._key.public_data not in public_data(route.keys):
             raise RefusedError("key", lease=self._name)
         return route

@@ -56,6 +56,12 @@ class QuotaError(RejectedError):
     code = "quota"
 
 
+class ImpossibleError(RejectedError):
+    """There is nothing of the kind, free or not."""
+
+    code = "impossible"
+
+
 class ConflictError(RejectedError):
     """The same key was used before, for something else."""
 

@@ -60,4 +60,21 @@ ACCESS: Mapping[str, tuple[str, str]] = {
         "lease {lease} has {count} machines: there is no machine {number}",
         "la location {lease} a {count} machines : il n'y a pas de machine {number}",
     ),
+    # -- renting what there is not
+    "rent.too_large": (
+        "no machine is that large: the largest has {most_cores} cores and {most_memory} MiB",
+        "aucune machine n'est si grande : la plus grande a {most_cores} cœurs, {most_memory} Mio",
+    ),
+    "rent.too_many": (
+        "you ask for {count} machines, and there are {able} of the kind, free or not",
+        "vous demandez {count} machines, et il en existe {able} de ce genre, libres ou non",
+    ),
+    "rent.no_kind": (
+        "there is no machine of the kind: {kind}",
+        "il n'y a pas de machine de ce genre : {kind}",
+    ),
+    "rent.less": (
+        "ask for less, or an operator to add machines",
+        "demandez moins, ou des machines de plus à un opérateur",
+    ),
 }

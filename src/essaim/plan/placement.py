@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
 
 from essaim.model.fleet import Node, NodeState, Wish
 
@@ -15,6 +17,28 @@ def suits(node: Node, wish: Wish) -> bool:
         and wish.site in ("", node.site)
         and wish.labels.items() <= node.labels.items()
     )
+
+
+def shortage(wish: Wish, nodes: Iterable[Node]) -> tuple[str, dict[str, Any]] | None:
+    """Why these nodes could not serve a wish even if all were free; None when they could.
+
+    Gives the key of a sentence and its fields.  Nodes count whatever their state: one that is
+    lost or drained may come back.  With no node at all nobody can tell: they may be about to join.
+    """
+    known = list(nodes)
+    if not known:
+        return None
+    alike = [node for node in known if suits(node, replace(wish, cores=1, memory=0))]
+    if not alike:
+        labels = [f"{name}={value}" for name, value in sorted(wish.labels.items())]
+        return "rent.no_kind", {"kind": " ".join([*([wish.site] if wish.site else []), *labels])}
+    able = sum(suits(node, wish) for node in alike)
+    if not able:
+        largest = max(alike, key=lambda node: (node.cores, node.memory))
+        return "rent.too_large", {"most_cores": largest.cores, "most_memory": largest.memory}
+    if able < wish.count:
+        return "rent.too_many", {"count": wish.count, "able": able}
+    return None
 
 
 def well(node: Node, now: int, fresh: float) -> bool:

@@ -30,7 +30,7 @@ from essaim.store.schema import lease, node, slot
 
 if TYPE_CHECKING:
     import builtins
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from sqlalchemy.engine import Connection
 
@@ -75,12 +75,21 @@ class Leases(LeaseLookups):
         super().__init__(database, policy)
         self._queue_made = False
 
-    def rent(self, user_id: str, wish: Wish, public_key: str, *, request: str = "") -> Lease:
+    def rent(
+        self,
+        user_id: str,
+        wish: Wish,
+        public_key: str,
+        *,
+        request: str = "",
+        check: Callable[[Wish, Sequence[Node]], None] | None = None,
+    ) -> Lease:
         """Grant a wish now with its run started, or queue it: all in one transaction.
 
         The same `request` of the same person is the same lease; ConflictError when it was for
         something else.  QuotaError when it is more than they may have; UnauthorisedError when
-        they are disabled.
+        they are disabled.  Before a wish is queued, `check` sees all nodes there are, whatever
+        their state, and may raise.
         """
         self._short_enough(wish)
 
@@ -95,6 +104,8 @@ class Leases(LeaseLookups):
             nodes = renting.choose(connection, wish, now, self._fresh)
             if nodes is not None and _overtakes(connection, wish, nodes):
                 nodes = None
+            if nodes is None and check is not None:
+                check(wish, [to_node(row) for row in connection.execute(NODES)])
             return renting.insert(
                 connection,
                 user=user,

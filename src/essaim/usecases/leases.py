@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from essaim.model.errors import EssaimError, ForbiddenError, InvalidError, Problem, UnknownError
+from essaim.model.errors import (
+    EssaimError,
+    ForbiddenError,
+    ImpossibleError,
+    InvalidError,
+    Problem,
+    UnknownError,
+)
 from essaim.model.fleet import Lease, LeaseState, Node, Role, Wish
+from essaim.model.words import both
+from essaim.plan.placement import shortage
 from essaim.plan.queue import eta
 
 if TYPE_CHECKING:
@@ -23,6 +33,11 @@ MOST_CORES = 65_536
 MOST_MEMORY = 2**30
 MOST_LABELS = 32
 PRIORITIES = 1000
+#: Milliseconds below which an estimate says nothing.
+LEAST_WAIT = 1000
+#: Why a lease ended, as it is stored: the gateway tells its owner.
+RELEASED_BY = "released by "
+TIME_IS_OVER = "its time is over"
 
 WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
 PUBLIC_KEY = re.compile(
@@ -46,10 +61,11 @@ class LeaseView:
 def rent(services: Services, by: User, wish: Wish, public_key: str, *, key: str = "") -> Lease:
     """Rent machines for oneself: granted at once with its run started, or queued.
 
-    The same `key` returns the same lease.  QuotaError when it is more than one may have.
+    The same `key` returns the same lease.  QuotaError when it is more than one may have,
+    ImpossibleError when there are no such machines, free or not.
     """
     _check(by, wish, public_key, key)
-    made = services.leases.rent(by.id, wish, public_key, request=key)
+    made = services.leases.rent(by.id, wish, public_key, request=key, check=_possible)
     if made.state is LeaseState.QUEUED:
         # Somebody may have passed over, or just returned, what this one waits for.
         grant_queue(services)
@@ -76,7 +92,7 @@ def release(services: Services, by: User, lease_id: str, *, failed: bool = False
     found = _mine(services, by, lease_id)
     if failed and found.wish.hold and found.held_at is None and found.state is LeaseState.ACTIVE:
         return services.leases.hold(lease_id)
-    ending = services.leases.release(lease_id, reason=f"released by {by.name}", who=by.name)
+    ending = services.leases.release(lease_id, reason=f"{RELEASED_BY}{by.name}", who=by.name)
     if ending.run:
         services.courier.wake(ending.run)
     return ending
@@ -94,6 +110,9 @@ def view(services: Services, found: Lease) -> LeaseView:
         ids = [each.id for each in line.leases]
         if found.id in ids:
             when = eta(line.leases, found.id, line.busy, line.free, line.now)
+            if when is not None and when < line.now + LEAST_WAIT:
+                # There are machines enough and yet it waits: nobody knows for how long.
+                when = None
             return LeaseView(found, [], ids.index(found.id) + 1, when)
         found = services.leases.get(found.id) or found  # granted in between
     nodes = {node.id: node for node in services.fleet.list(ids=found.nodes)} if found.nodes else {}
@@ -142,7 +161,7 @@ def expire(services: Services) -> list[Lease]:
     """Begin to end every lease whose time is over; return those that this call saw to."""
     ending = []
     for due in services.leases.expired():
-        ended = services.leases.release(due.id, reason="its time is over", who="the clock")
+        ended = services.leases.release(due.id, reason=TIME_IS_OVER, who="the clock")
         if ended.run:
             services.courier.wake(ended.run)
         ending.append(ended)
@@ -168,6 +187,14 @@ def _mine(services: Services, by: User, lease_id: str) -> Lease:
 
 def _unknown(lease_id: str) -> EssaimError:
     return UnknownError(f"no lease {lease_id}", hint="essaim leases lists yours")
+
+
+def _possible(wish: Wish, nodes: Sequence[Node]) -> None:
+    """Refuse a wish that would wait for ever."""
+    found = shortage(wish, nodes)
+    if found is not None:
+        key, fields = found
+        raise ImpossibleError(both(key, **fields), hint=both("rent.less"))
 
 
 def _check(by: User, wish: Wish, public_key: str, key: str) -> None:
