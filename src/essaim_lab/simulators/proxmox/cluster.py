@@ -265,10 +265,12 @@ class Cluster:
         """Let the machine exist."""
         guest.changed = self.kernel.now
         self.guests[guest.vmid] = guest
+        self.told(guest, "add")
 
     def remove(self, guest: Guest) -> None:
         """Let it exist no more, with all rights to it."""
         self.guests.pop(guest.vmid, None)
+        self.told(guest, "remove")
         for pool in self.pools.values():
             if guest.vmid in pool.vms:
                 pool.vms.discard(guest.vmid)
@@ -284,7 +286,7 @@ class Cluster:
         self.access.changed()
 
     def told(self, guest: Guest, what: str) -> None:
-        """Tell whoever watches that its power changed, or that it is gone."""
+        """Tell whoever watches that it is there, that its power changed, or that it is gone."""
         for watcher in self.watchers:
             watcher(guest, what)
 

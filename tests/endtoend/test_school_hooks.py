@@ -1,0 +1,164 @@
+"""The shipped hooks in real LXC containers, on a simulated Proxmox VE, against a real directory.
+
+The containers are unprivileged (user namespaces with the id map of examples/school); the homes are
+folders of the node, where a real one would mount the file server's export.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from databases import find
+from endtoend.people import OURS, ROOT, Person
+from endtoend.school_directory import (
+    ADDRESS,
+    BIND_PASSWORD,
+    PASSWORDS,
+    UIDS,
+    NodeShell,
+    directory,
+)
+from endtoend.school_rig import Lab, lab_proxmox
+from servers import daemons
+from testcache import CACHE
+
+HOOKS = ROOT / "examples" / "school" / "hooks"
+
+
+@dataclass(frozen=True)
+class School:
+    """A cluster whose nodes are prepared as docs/proxmox.md says, and its operator."""
+
+    place: Path
+    person: Person
+    cluster: Lab
+    node: NodeShell
+
+    def machine(self, login: str) -> dict[str, str]:
+        """Where ssh reaches somebody's machine, and its host key, once it is there."""
+        secret = Path(self.cluster.told["lab_secret"]).read_text()
+
+        def found() -> dict[str, str] | None:
+            machines = self.cluster._get("lab/machines", f"Bearer {secret}")
+            return next((m for m in machines.values() if m["name"] == f"vm-{login}"), None)
+
+        return daemons.wait(f"{login}'s machine", found)
+
+    def ssh(
+        self, login: str, at: str, command: str, *how: str, password: str = ""
+    ) -> tuple[int, str]:
+        """Log in to somebody's machine: by password, or else as `how` says."""
+        seen = self.machine(at)
+        host = seen["ssh"].partition(":")[0]
+        known = self.place / "known_hosts"
+        known.write_text(f"{host} {seen['host_key']}\n")
+        methods = "password" if password else "publickey"
+        options = (
+            f"PreferredAuthentications={methods}", f"UserKnownHostsFile={known}",
+            "StrictHostKeyChecking=yes", "IdentitiesOnly=yes", "NumberOfPasswordPrompts=1",
+        )  # fmt: skip
+        words = [word for option in options for word in ("-o", option)]
+        done = subprocess.run(
+            ["sshpass", "-e", "ssh", "-F", "none", *words, *how, f"{login}@{host}", command],
+            env={"PATH": "/usr/bin:/bin", "SSHPASS": password},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=daemons.PATIENCE,
+        )
+        return done.returncode, done.stdout
+
+    def enters(self, login: str, at: str, command: str = "true") -> str:
+        """Log in with the password of the directory, as soon as that is possible."""
+        found: list[str] = []
+
+        def entered() -> bool:
+            code, said = self.ssh(login, at, command, password=PASSWORDS[login])
+            found[:] = [said]
+            return code == 0
+
+        try:
+            daemons.wait(f"{login} to enter {at}'s machine", entered)
+        except pytest.fail.Exception:
+            pytest.fail(f"{found[0]}\n{self.explain(at)}")
+        return found[0]
+
+    def refused(self, login: str, at: str, *how: str, password: str = "") -> bool:
+        """Whether the machine, which lets its own student in, refuses."""
+        code, said = self.ssh(login, at, "true", *how, password=password)
+        return code != 0 and ("Permission denied" in said or "Connection closed" in said)
+
+    def explain(self, login: str) -> str:
+        seen = self.machine(login)
+        what = "for f in /var/log/sssd/*.log; do echo == $f; tail -n 20 $f; done; ps ax"
+        return self.person.types(
+            "run", f"directory/{login}", "--", "sh", "-c", what, code=None
+        ) + str(seen)
+
+
+@pytest.fixture(scope="module")
+def school(tmp_path_factory) -> Iterator[School]:
+    for program, package in (
+        ("lxc-start", "lxc"), ("newuidmap", "uidmap"), ("sshd", "openssh-server"),
+        ("sshpass", "sshpass"), ("mmdebstrap", "mmdebstrap"), ("ip", "iproute2"),
+    ):  # fmt: skip
+        find(program, package)
+    place = tmp_path_factory.mktemp("school")
+    lab = place / "lab"
+    shutil.copytree(ROOT / "examples" / "school", lab)
+    person = Person(place / "home", lab, OURS, extra={"ESSAIM_CACHE": str(CACHE)})
+    person.home.mkdir()
+    words = ("--speed", "50", "--port", "0", "--real", "--lxc", "--image", "student")
+    with lab_proxmox(person, *words) as cluster:
+        site = Path(cluster.told["site"])
+        shutil.copy(site, lab / "site" / "pve.yaml")
+        image = lab / "images" / "directory.yaml"
+        image.write_text(image.read_text().replace("ldap.school.example.org ", f"{ADDRESS} "))
+        node = NodeShell.of(site, place)
+        with directory(node) as servers:
+            prepare(node, servers)
+            yield School(place, person, cluster, node)
+
+
+def prepare(node: NodeShell, servers: Path) -> None:
+    """What an administrator does on every node, and on the file server."""
+    node.run("cat >/run/ca.pem", (servers / "ca.pem").read_bytes())
+    node.run("umask 077; cat >/run/bind.password", f"{BIND_PASSWORD}\n".encode())
+    node.run("cat >/run/prepare-node.sh", (HOOKS / "prepare-node.sh").read_bytes())
+    words = "--ca /run/ca.pem --bind-password /run/bind.password --homes /mnt/pve/homes"
+    for _ in range(2):  # it may be repeated
+        assert "ready for directory logins" in node.run(f"sh /run/prepare-node.sh {words}")
+    for login, uid in {**UIDS, "carol": 600000003}.items():
+        home = f"/mnt/pve/homes/{login}"
+        node.run(f"mkdir -p {home}; chown {uid}:{uid} {home}; chmod 700 {home}")
+
+
+@pytest.mark.root
+@pytest.mark.timeout(900)
+def test_students_log_in_with_their_directory_password_to_their_own_machine(school):
+    school.person.types("students", "apply", "directory.csv", "--yes")
+
+    said = school.enters(
+        "alice", "alice", "id -u; pwd; echo hers > note; cut -c1-30 /proc/self/uid_map"
+    )
+    assert said.split()[:2] == ["600000001", "/home/alice"]
+    # Her home is the file server's, and what she writes there is hers there too.
+    owner = "cat /mnt/pve/homes/alice/note; stat -c %u:%a /mnt/pve/homes/alice/note"
+    assert school.node.run(owner).split() == ["hers", "600000001:644"]
+    assert ["0", "100000"] in [line.split()[:2] for line in said.splitlines()]
+
+    assert "600000002" in school.enters("bob", "bob", "id -u")
+    assert "admins" in school.enters("admin", "alice", "id -Gn; pwd")
+
+    assert school.refused("alice", "alice", password="wrong-one")
+    assert school.refused("bob", "alice", password=PASSWORDS["bob"])
+    assert school.refused("alice", "bob", password=PASSWORDS["alice"])
+    assert school.refused("root", "alice", password=PASSWORDS["admin"])
