@@ -50,8 +50,9 @@ def entries() -> str:
     found = [
         f"dn: {BASE}\nobjectClass: organization\nobjectClass: dcObject\no: School\ndc: school\n"
     ]
-    for unit in ("people", "groups"):
-        found.append(f"dn: ou={unit},{BASE}\nobjectClass: organizationalUnit\n")
+    found += [
+        f"dn: ou={unit},{BASE}\nobjectClass: organizationalUnit\n" for unit in ("people", "groups")
+    ]
     found.append(
         f"dn: cn=machines,{BASE}\nobjectClass: organizationalRole\n"
         f"objectClass: simpleSecurityObject\nuserPassword: {BIND_PASSWORD}\n"

@@ -25,6 +25,7 @@ from endtoend.school_directory import (
     directory,
 )
 from endtoend.school_rig import Lab, lab_proxmox
+from patience import in_test_all
 from servers import daemons
 from testcache import CACHE
 
@@ -96,6 +97,16 @@ class School:
         code, said = self.ssh(login, at, "true", *how, password=password)
         return code != 0 and ("Permission denied" in said or "Connection closed" in said)
 
+    def task_logs(self) -> str:
+        """What the tasks of the cluster have said."""
+        secret = Path(self.cluster.told["root_secret"]).read_text()
+        who = f"PVEAPIToken={self.cluster.told['root']}={secret}"
+        lines = []
+        for task in self.cluster._get("api2/json/cluster/tasks", who):
+            path = f"api2/json/nodes/{task['node']}/tasks/{task['upid']}/log"
+            lines += [line["t"] for line in self.cluster._get(path, who)]
+        return "\n".join(lines)
+
     def explain(self, login: str) -> str:
         seen = self.machine(login)
         what = "for f in /var/log/sssd/*.log; do echo == $f; tail -n 20 $f; done; ps ax"
@@ -146,19 +157,54 @@ def prepare(node: NodeShell, servers: Path) -> None:
 def test_students_log_in_with_their_directory_password_to_their_own_machine(school):
     school.person.types("students", "apply", "directory.csv", "--yes")
 
-    said = school.enters(
-        "alice", "alice", "id -u; pwd; echo hers > note; cut -c1-30 /proc/self/uid_map"
-    )
+    said = school.enters("alice", "alice", "id -u; pwd; echo hers > note; cat /proc/self/uid_map")
     assert said.split()[:2] == ["600000001", "/home/alice"]
     # Her home is the file server's, and what she writes there is hers there too.
     owner = "cat /mnt/pve/homes/alice/note; stat -c %u:%a /mnt/pve/homes/alice/note"
     assert school.node.run(owner).split() == ["hers", "600000001:644"]
-    assert ["0", "100000"] in [line.split()[:2] for line in said.splitlines()]
+    # It is a container in a user namespace: its root is nobody on the node.
+    assert ["0", "100000", "65536"] in [line.split() for line in said.splitlines()]
 
     assert "600000002" in school.enters("bob", "bob", "id -u")
-    assert "admins" in school.enters("admin", "alice", "id -Gn; pwd")
+    assert "admins" in school.enters("admin", "alice", "id -Gn")
 
     assert school.refused("alice", "alice", password="wrong-one")
     assert school.refused("bob", "alice", password=PASSWORDS["bob"])
     assert school.refused("alice", "bob", password=PASSWORDS["alice"])
     assert school.refused("root", "alice", password=PASSWORDS["admin"])
+
+    # A key opens one's own machine, and nobody else's, even where it is put on that.
+    key = school.place / "alice"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    public = key.with_suffix(".pub").read_text().strip()
+    put = "mkdir -p /etc/ssh/authorized_keys.d; echo $0 >/etc/ssh/authorized_keys.d/alice"
+    for login in ("alice", "bob"):
+        school.person.types("run", f"directory/{login}", "--", "sh", "-c", put, public)
+    assert school.ssh("alice", "alice", "cat note", "-i", str(key)) == (0, "hers\n")
+    assert school.refused("alice", "bob", "-i", str(key))
+
+
+@in_test_all
+@pytest.mark.root
+@pytest.mark.timeout(1800)
+def test_a_container_whose_hooks_fail_does_not_start_and_says_why(school):
+    """A home whose owner is not mapped; then mended, with StartTLS, and from a changed disk."""
+    image = school.person.checkout / "images" / "directory.yaml"
+    image.write_text(image.read_text().replace("ldaps://", "ldap://"))
+    (school.person.checkout / "second.yaml").write_text(
+        (school.person.checkout / "directory.yaml")
+        .read_text()
+        .replace("name: directory", "name: second")
+        .replace("10.60.", "10.62.")
+    )
+    rows = "login,name,group,uid,home\nbob,Bob,a,600000002,/home/bob\n"
+    (school.person.checkout / "second.csv").write_text(rows)
+    school.node.run("chown 1234:1234 /mnt/pve/homes/bob")
+    said = school.person.types("students", "apply", "second.csv", "--yes", code=None, within=600)
+    assert "startup for container" in said
+    assert "/home/bob belongs to uid 65534, not to 600000002" in school.task_logs()
+
+    school.node.run("chown 600000002:600000002 /mnt/pve/homes/bob")
+    school.person.types("students", "retry", "second", within=600)
+    assert "600000002" in school.enters("bob", "bob", "id -u")
+    assert school.refused("alice", "bob", password=PASSWORDS["alice"])

@@ -110,11 +110,14 @@ done
 
 # 4. PAM asks SSSD for passwords and permissions, and makes the home of an administrator who
 # has none here.
-DEBIAN_FRONTEND=noninteractive pam-auth-update --enable sss mkhomedir </dev/null >/dev/null ||
-  fail "pam-auth-update failed"
+uses() { grep -Eq "^[^#]*[[:space:]]$2\\.so" "/etc/pam.d/common-$1"; }
+if ! uses auth pam_sss || ! uses account pam_sss || ! uses session pam_mkhomedir; then
+  DEBIAN_FRONTEND=noninteractive pam-auth-update --enable sss mkhomedir </dev/null >/dev/null ||
+    fail "pam-auth-update failed"
+fi
 for file in auth account; do
-  grep -q pam_sss /etc/pam.d/common-$file ||
-    fail "/etc/pam.d/common-$file was changed by hand and does not ask SSSD"
+  uses "$file" pam_sss ||
+    fail "/etc/pam.d/common-$file was changed by hand and does not ask SSSD (pam_sss.so)"
 done
 
 # 5. SSH: passwords of the directory, keys from the home, from Essaim and from the directory.

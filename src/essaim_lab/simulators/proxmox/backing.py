@@ -15,9 +15,11 @@ import os
 import queue
 import selectors
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,6 +42,15 @@ from essaim_lab.simulators.proxmox.state import Guest
 STACK = "pve"
 NODE = MachineName(STACK, "node")
 Dial = Callable[[], socket.socket]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How something ended: nothing for well, None until then."""
+
+    said: str | None = None
+
+
 NETWORK = Network(cidr="10.0.0.0/8")
 IMAGE = Image(name="template", builder="debian", digest="template")
 
@@ -71,17 +82,18 @@ class Backing:
         self.defects: list[str] = []
         self._sim = sim
         self._keys = tuple(keys)
-        self._driver = Sandbox(folder, lambda _image: rootfs)
-        self._driver.open_network(STACK, NETWORK)
         self.node = NodeComputer(folder / "node", keys) if lxc else None
         self._containers = Containers(self.node, rootfs) if self.node else None
+        self._driver = Sandbox(folder, lambda _image: rootfs)
+        self._driver.open_network(STACK, NETWORK)
         self._hosts: dict[int, dict[str, str]] = {}
         self._names: dict[int, MachineName] = {}
         self._relay = Relay()
-        self._todo: queue.SimpleQueue[tuple[str, Guest, str] | None] = queue.SimpleQueue()
+        self._todo: queue.SimpleQueue[tuple[str, Guest, str, Outcome] | None] = queue.SimpleQueue()
         self._worker = threading.Thread(target=self._work, name="proxmox-backing", daemon=True)
         self._worker.start()
         sim.cluster.watchers.append(self._told)
+        sim.cluster.starter = self._begin
         for guest in sim.cluster.guests.values():
             self._told(guest, "add")
 
@@ -95,24 +107,41 @@ class Backing:
             raise ValueError("there are no nodes one could log in to")
         return self._relay.open(NODE, "127.0.0.1", 0, partial(self.node.dial, "127.0.0.1", 22))
 
+    def _begin(self, guest: Guest) -> Callable[[], str | None] | None:
+        """Begin the start of a container, whose hooks may refuse it; None for sandbox machines."""
+        if not (self._containers and guest.kind == "lxc"):
+            return None
+        self._containers.write(guest)
+        if not self._containers.wants(guest):
+            return None
+        outcome = Outcome()
+        self._put("start", guest, outcome)
+        return lambda: outcome.said
+
     def _told(self, guest: Guest, what: str) -> None:
         """Hear of a change, with the clock's lock held: the work is done elsewhere."""
         if self._containers and guest.kind == "lxc":
-            if what in ("add", "start"):
+            if what == "add":
                 self._containers.write(guest)
             elif what == "remove":
                 self._containers.forget(guest.vmid)
-        if what not in ("start", "stop", "destroy"):
-            return
-        at = address(guest, 0)
-        self._todo.put((what, guest, at or f"10.255.{guest.vmid >> 8 & 255}.{guest.vmid & 255}"))
+            elif what == "start" and self._containers.wants(guest):
+                return  # it was begun before
+        if what in ("start", "stop", "destroy"):
+            self._put(what, guest, Outcome())
+
+    def _put(self, what: str, guest: Guest, outcome: Outcome) -> None:
+        at = address(guest, 0) or f"10.255.{guest.vmid >> 8 & 255}.{guest.vmid & 255}"
+        self._todo.put((what, guest, at, outcome))
 
     def _work(self) -> None:
         while (job := self._todo.get()) is not None:
-            what, guest, at = job
+            what, guest, at, outcome = job
             try:
                 self._act(what, guest, at)
-            except (EssaimError, OSError) as error:
+                outcome.said = ""
+            except (EssaimError, OSError, subprocess.CalledProcessError) as error:
+                outcome.said = str(error)
                 self.defects.append(f"{guest.vmid} {what}: {error}")
                 sys.stderr.write(f"machine {self.defects[-1]}\n")
 
@@ -137,11 +166,7 @@ class Backing:
 
     def _act_on_container(self, containers: Containers, what: str, guest: Guest, at: str) -> None:
         if what == "start":
-            try:
-                key = containers.start(guest, inside(at))
-            except EssaimError:
-                self._failed(guest)
-                raise
+            key = containers.start(guest, inside(at))
             self._know(guest, at, key)
             dial = partial(containers.dial, inside(at))
             self._relay.open(self._name(guest), outside(at), self.port, dial)
@@ -149,12 +174,6 @@ class Backing:
             containers.stop(guest.vmid)
         else:
             containers.destroy(guest.vmid)
-
-    def _failed(self, guest: Guest) -> None:
-        """Let the API say that it is off: its start has failed."""
-        with self._sim.clock.lock:
-            self._sim.cluster.touch(guest)
-            guest.running = False
 
     def _know(self, guest: Guest, at: str, host_key: str) -> None:
         self._hosts[guest.vmid] = {
@@ -206,6 +225,7 @@ class Backing:
     def close(self) -> None:
         """Remove all machines and relays."""
         self._sim.cluster.watchers.remove(self._told)
+        self._sim.cluster.starter = None
         self._todo.put(None)
         self._worker.join()
         self._relay.end()

@@ -118,6 +118,9 @@ class Cluster:
         self.machines: Callable[[], dict[str, dict[str, str]]] = dict
         #: Called with a machine after each change of its power or existence.
         self.watchers: list[Callable[[Guest, str], None]] = []
+        #: Begins the start of a real machine, if there is one behind the guest; what it returns
+        #: says None until that is over, then nothing, or why it has failed.
+        self.starter: Callable[[Guest], Callable[[], str | None] | None] | None = None
         #: Called with a node's name and whether it is lost.
         self.doors: list[Callable[[str, bool], None]] = []
         for each in settings.templates:
