@@ -23,6 +23,7 @@ from endtoend.school_directory import (
     UIDS,
     NodeShell,
     directory,
+    make_certificates,
 )
 from endtoend.school_rig import Lab, lab_proxmox
 from patience import in_test_all
@@ -41,15 +42,20 @@ class School:
     cluster: Lab
     node: NodeShell
 
-    def machine(self, login: str) -> dict[str, str]:
-        """Where ssh reaches somebody's machine, and its host key, once it is there."""
+    def machine(self, host: str) -> dict[str, str]:
+        """Where ssh reaches a machine, and its host key, once it is there."""
         secret = Path(self.cluster.told["lab_secret"]).read_text()
 
         def found() -> dict[str, str] | None:
             machines = self.cluster._get("lab/machines", f"Bearer {secret}")
-            return next((m for m in machines.values() if m["name"] == f"vm-{login}"), None)
+            return next((m for m in machines.values() if m["name"] == host), None)
 
-        return daemons.wait(f"{login}'s machine", found)
+        return daemons.wait(host, found)
+
+    def inside(self, host: str, command: str) -> str:
+        """What a command of root's says in a container."""
+        file = self.node.run(f"cd /etc/pve/lxc && grep -lx 'hostname: {host}' *.conf")
+        return self.node.run(f"pct exec {file.partition('.')[0]} -- sh -c '{command}'")
 
     def ssh(
         self, login: str, at: str, command: str, *how: str, password: str = ""
@@ -87,7 +93,7 @@ class School:
             return code == 0
 
         try:
-            daemons.wait(f"{login} to enter {at}'s machine", entered)
+            daemons.wait(f"{login} to enter {at}", entered)
         except pytest.fail.Exception:
             pytest.fail(f"{found[0]}\n{self.explain(at)}")
         return found[0]
@@ -107,12 +113,8 @@ class School:
             lines += [line["t"] for line in self.cluster._get(path, who)]
         return "\n".join(lines)
 
-    def explain(self, login: str) -> str:
-        seen = self.machine(login)
-        what = "for f in /var/log/sssd/*.log; do echo == $f; tail -n 20 $f; done; ps ax"
-        return self.person.types(
-            "run", f"directory/{login}", "--", "sh", "-c", what, code=None
-        ) + str(seen)
+    def explain(self, host: str) -> str:
+        return self.inside(host, "tail -n 20 /var/log/sssd/*.log; ps ax")
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +159,9 @@ def prepare(node: NodeShell, servers: Path) -> None:
 def test_students_log_in_with_their_directory_password_to_their_own_machine(school):
     school.person.types("students", "apply", "directory.csv", "--yes")
 
-    said = school.enters("alice", "alice", "id -u; pwd; echo hers > note; cat /proc/self/uid_map")
+    said = school.enters(
+        "alice", "vm-alice", "id -u; pwd; echo hers > note; cat /proc/self/uid_map"
+    )
     assert said.split()[:2] == ["600000001", "/home/alice"]
     # Her home is the file server's, and what she writes there is hers there too.
     owner = "cat /mnt/pve/homes/alice/note; stat -c %u:%a /mnt/pve/homes/alice/note"
@@ -165,13 +169,16 @@ def test_students_log_in_with_their_directory_password_to_their_own_machine(scho
     # It is a container in a user namespace: its root is nobody on the node.
     assert ["0", "100000", "65536"] in [line.split() for line in said.splitlines()]
 
-    assert "600000002" in school.enters("bob", "bob", "id -u")
-    assert "admins" in school.enters("admin", "alice", "id -Gn")
+    assert "600000002" in school.enters("bob", "vm-bob", "id -u")
+    assert "admins" in school.enters("admin", "vm-alice", "id -Gn")
 
-    assert school.refused("alice", "alice", password="wrong-one")
-    assert school.refused("bob", "alice", password=PASSWORDS["bob"])
-    assert school.refused("alice", "bob", password=PASSWORDS["alice"])
-    assert school.refused("root", "alice", password=PASSWORDS["admin"])
+    assert school.refused("alice", "vm-alice", password="wrong-one")
+    assert school.refused("bob", "vm-alice", password=PASSWORDS["bob"])
+    assert school.refused("alice", "vm-bob", password=PASSWORDS["alice"])
+    assert school.refused("root", "vm-alice", password=PASSWORDS["admin"])
+
+    # The node's own way in.
+    assert school.inside("vm-alice", "id -u; hostname") == "0\nvm-alice\n"
 
     # A key opens one's own machine, and nobody else's, even where it is put on that.
     key = school.place / "alice"
@@ -180,31 +187,42 @@ def test_students_log_in_with_their_directory_password_to_their_own_machine(scho
     put = "mkdir -p /etc/ssh/authorized_keys.d; echo $0 >/etc/ssh/authorized_keys.d/alice"
     for login in ("alice", "bob"):
         school.person.types("run", f"directory/{login}", "--", "sh", "-c", put, public)
-    assert school.ssh("alice", "alice", "cat note", "-i", str(key)) == (0, "hers\n")
-    assert school.refused("alice", "bob", "-i", str(key))
+    assert school.ssh("alice", "vm-alice", "cat note", "-i", str(key)) == (0, "hers\n")
+    assert school.refused("alice", "vm-bob", "-i", str(key))
 
 
 @in_test_all
 @pytest.mark.root
 @pytest.mark.timeout(1800)
 def test_a_container_whose_hooks_fail_does_not_start_and_says_why(school):
-    """A home whose owner is not mapped; then mended, with StartTLS, and from a changed disk."""
-    image = school.person.checkout / "images" / "directory.yaml"
+    """A home whose owner is not mapped; mended, with StartTLS; then another authority."""
+    lab, node = school.person.checkout, school.node
+    image = lab / "images" / "directory.yaml"
     image.write_text(image.read_text().replace("ldaps://", "ldap://"))
-    (school.person.checkout / "second.yaml").write_text(
-        (school.person.checkout / "directory.yaml")
-        .read_text()
-        .replace("name: directory", "name: second")
-        .replace("10.60.", "10.62.")
-    )
+    told = (lab / "directory.yaml").read_text().replace("name: directory", "name: second")
+    told = told.replace("10.60.", "10.62.").replace("prefix: vm-", "prefix: tls-")
+    (lab / "second.yaml").write_text(told)
     rows = "login,name,group,uid,home\nbob,Bob,a,600000002,/home/bob\n"
-    (school.person.checkout / "second.csv").write_text(rows)
-    school.node.run("chown 1234:1234 /mnt/pve/homes/bob")
+    (lab / "second.csv").write_text(rows)
+    node.run("chown 1234:1234 /mnt/pve/homes/bob")
     said = school.person.types("students", "apply", "second.csv", "--yes", code=None, within=600)
     assert "startup for container" in said
     assert "/home/bob belongs to uid 65534, not to 600000002" in school.task_logs()
 
-    school.node.run("chown 600000002:600000002 /mnt/pve/homes/bob")
+    node.run("chown 600000002:600000002 /mnt/pve/homes/bob")
     school.person.types("students", "retry", "second", within=600)
-    assert "600000002" in school.enters("bob", "bob", "id -u")
-    assert school.refused("alice", "bob", password=PASSWORDS["alice"])
+    assert "600000002" in school.enters("bob", "tls-bob", "id -u")
+    assert school.refused("alice", "tls-bob", password=PASSWORDS["alice"])
+
+    other = school.place / "other"
+    other.mkdir()
+    make_certificates(other)
+    prepare(node, other)
+    log = "touch /var/log/sssd/sssd_school.log; grep -ci tls /var/log/sssd/sssd_school.log; :"
+    before = int(school.inside("tls-bob", log))
+    school.person.types("students", "stop", "second", within=600)
+    school.person.types("students", "start", "second", within=600)
+    # Whom SSSD does not remember makes it connect; it tells of a server that it cannot verify.
+    ask = f"getent passwd somebody; {log}"
+    daemons.wait("a refused certificate", lambda: int(school.inside("tls-bob", ask)) > before)
+    assert school.refused("bob", "tls-bob", password=PASSWORDS["bob"])

@@ -76,6 +76,22 @@ StrictModes no
 MaxSessions 200
 MaxStartups 200
 Subsystem sftp internal-sftp
+SetEnv PATH=/mnt/essaim/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+"""
+#: As much of Proxmox VE's own command as is of use here.
+_PCT = """\
+#!/bin/sh
+case ${1-} in
+exec)
+  id=$2; shift 2
+  if [ "${1-}" = -- ]; then shift; fi
+  exec lxc-attach -n "$id" --clear-env \
+    -v PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin -- "$@" ;;
+enter) exec lxc-attach -n "$2" --clear-env -v TERM="${TERM-linux}" ;;
+list) exec lxc-ls --running -1 ;;
+config) exec cat "/etc/pve/lxc/$2.conf" ;;
+*) echo "pct ${1-}: not simulated; there are exec, enter, list, config" >&2; exit 255 ;;
+esac
 """
 
 
@@ -87,8 +103,10 @@ class NodeComputer:
         self.folder = folder
         self.host_key = ""  #: the public one
         self._pid = 0
-        for name in ("pve/lxc", "lock", "homes"):
+        for name in ("pve/lxc", "lock", "homes", "bin"):
             (folder / name).mkdir(mode=0o755, parents=True, exist_ok=True)
+        (folder / "bin" / "pct").write_text(_PCT)
+        (folder / "bin" / "pct").chmod(0o755)
         folder.chmod(0o755)
         self._write_keys(keys)
         self._process = self._start()
