@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from dataclasses import replace
 
 import pytest
@@ -65,6 +67,10 @@ def wanted(extras=EXTRAS, host_key="none", **labels: str) -> Wanted:
         {"mounts": [{"source": "/{nobody}", "target": "c"}]},
         {"mounts": ["/a"]},
         {"hook": {}},
+        {"hooks": {"stop": "exit 0"}},
+        {"hooks": {"start": {"file": "start.sh"}}},
+        {"values": {"Not a name": "x"}},
+        {"values": ["a"]},
     ],
 )
 def test_what_could_not_be_written_safely_is_refused(extras):  # R-B5
@@ -80,6 +86,49 @@ def test_what_a_label_says_is_never_part_of_a_script():  # R-B5
     assert b"ESSAIM_ROOM='$(touch /tmp/x)'\"'\"'; \n rm -rf /'" in found.files["values"][0]
     with pytest.raises(RejectedError):
         wishes.read(wanted(EXTRAS, login=bad), 50003)
+
+
+def test_scripts_are_told_what_the_image_says_and_first_what_the_machine_is():  # R-B5
+    values = {"directory_uri": "ldaps://x", "login": "mallory", "min_id": 600000000}
+    found = wishes.read(wanted({"values": values, "hooks": {"start": "exit 0"}}), 50003)
+    lines = found.files["root/var/lib/essaim/values"][0].decode().splitlines()
+    assert "ESSAIM_DIRECTORY_URI=ldaps://x" in lines
+    assert "ESSAIM_MIN_ID=600000000" in lines
+    assert "ESSAIM_LOGIN=alice" in lines
+
+
+@pytest.mark.parametrize("where", ["root", "root/.ssh", "var/lib/essaim"])
+def test_a_link_in_a_container_does_not_lead_out_of_it(tmp_path, where):  # R-B5
+    """Whoever is root in a container may have put links where its hooks write."""
+    here, root, others = tmp_path / "node", tmp_path / "ct", tmp_path / "others"
+    found = wishes.read(wanted({"hooks": {"start": "exit 0"}}), 50003)
+    for name, (body, mode) in found.files.items():
+        (here / name).parent.mkdir(parents=True, exist_ok=True)
+        (here / name).write_bytes(body)
+        (here / name).chmod(mode)
+    others.mkdir()
+    (root / where).parent.mkdir(parents=True)
+    (root / where).symlink_to(others)
+    hook = [str(here / "mount")]
+    environ = {"PATH": os.environ["PATH"], "LXC_ROOTFS_MOUNT": str(root)}
+    done = subprocess.run(hook, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert f"/{where} of the container is a symbolic link" in done.stderr
+    assert list(others.iterdir()) == []
+
+
+def test_a_linked_file_in_a_container_is_replaced_not_written_through(tmp_path):  # R-B5
+    here, root, other = tmp_path / "node", tmp_path / "ct", tmp_path / "other"
+    for name, (body, mode) in wishes.read(wanted({}), 50003).files.items():
+        (here / name).parent.mkdir(parents=True, exist_ok=True)
+        (here / name).write_bytes(body)
+        (here / name).chmod(mode)
+    (root / "root/.ssh").mkdir(parents=True)
+    (root / "root/.ssh/authorized_keys").symlink_to(other)
+    environ = {"PATH": os.environ["PATH"], "LXC_ROOTFS_MOUNT": str(root)}
+    subprocess.run([str(here / "mount")], env=environ, check=True)
+    assert not other.exists()
+    assert (root / "root/.ssh/authorized_keys").read_text() == "ssh-ed25519 AAAA a\n"
 
 
 @pytest.fixture

@@ -77,6 +77,12 @@ def proxmox(
     image: Annotated[
         str, typer.Option(metavar="IMAGE", help="With --real: what they are made from.")
     ] = "base",
+    lxc: Annotated[
+        bool,
+        typer.Option(
+            "--lxc", help="With --real, as root: containers are LXC's; hooks and id maps work."
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Say where it is as JSON.")] = False,
 ) -> None:
     """Simulate a Proxmox VE cluster: its API over HTTPS, its tasks, locks and error texts.
@@ -91,7 +97,9 @@ def proxmox(
     -d '{"fault": "errors", "share": 0.05}'[/bold]
 
     It is a simulator: nothing runs in its machines. With --real, a machine with the
-    address 10.1.2.3 is a sandbox machine that answers ssh at 127.1.2.3.
+    address 10.1.2.3 is a sandbox machine that answers ssh at 127.1.2.3. With --real
+    --lxc its containers are real ones, in user namespaces, with the hooks, id maps and
+    mounts of their configuration, and one can log in to the nodes (docs/proxmox.md).
     """
     from essaim.bootstrap import state_home
 
@@ -104,10 +112,13 @@ def proxmox(
         "stats-seconds": _seconds(stats), "seed": seed,
     }  # fmt: skip
     _check_port(port)
+    if lxc and not real:
+        raise typer.BadParameter("--lxc says what real machines are: add --real")
     if real:
         given |= _real(folder, image)
     words = [f"--{key}={value}" for key, value in given.items()]
-    sys.exit(_follow([*words, *(["--real"] if real else [])], as_json=as_json))
+    words += [word for word, wanted in (("--real", real), ("--lxc", lxc)) if wanted]
+    sys.exit(_follow(words, as_json=as_json))
 
 
 def _check_port(port: int) -> None:
@@ -138,7 +149,8 @@ def _real(folder: Path, image: str) -> dict[str, object]:
         rootfs = control.images.build(find_image(image, "."), Notes())
         keys = folder / "authorized_keys"
         keys.write_text(control.keyring.user_public_key() + "\n", encoding="utf-8")
-    return {"rootfs": rootfs, "keys": keys}
+        key = control.keyring.user_key()
+    return {"rootfs": rootfs, "keys": keys, "key": key}
 
 
 def _follow(words: list[str], *, as_json: bool) -> int:

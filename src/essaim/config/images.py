@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 from essaim.config.problems import Problems
 from essaim.config.secrets import references
@@ -38,6 +39,8 @@ def read_image(tree: Tree, name: str) -> Image | None:
         problems.add(path, f"an image holds no secrets, but this asks for {secret.name}", hint)
     problems.check()
     settings = {key: value for key, value in document.data.items() if key != "builder"}
+    settings = _with_scripts(settings, file.parent.parent, problems)
+    problems.check()
     parts: list[object] = [builder, settings]
     if isinstance(named := settings.get("path"), str) and named:
         # Beside the folder `images` the description lies in: the lab, the stack or the library.
@@ -54,6 +57,42 @@ def read_image(tree: Tree, name: str) -> Image | None:
         digest=hashlib.sha256(text.encode()).hexdigest(),
         settings=settings,
     )
+
+
+def _with_scripts(settings: dict[str, Any], place: Path, problems: Problems) -> dict[str, Any]:
+    """Replace `{file: hooks/start.sh}` of a hook by the text of that file.
+
+    So the text, not the path, is what machines are made from: it counts for the digest, and a
+    worker elsewhere needs no file.
+    """
+    extras = settings.get("extras")
+    if not isinstance(extras, dict) or not isinstance(extras.get("hooks"), dict):
+        return settings
+    hooks = {
+        name: _script(str(name), hook, place, problems) if isinstance(hook, dict) else hook
+        for name, hook in extras["hooks"].items()
+    }
+    return {**settings, "extras": {**extras, "hooks": hooks}}
+
+
+def _script(name: str, hook: dict[str, Any], place: Path, problems: Problems) -> str:
+    """Read a script of the lab.  A path that leads out of the lab is refused."""
+    where = ("extras", "hooks", name)
+    path = hook.get("file")
+    if set(hook) != {"file"} or not isinstance(path, str):
+        problems.add(where, f"hook {name} must be a script, or name its file", "{file: hooks/a.sh}")
+        return ""
+    try:
+        file = (place / path).resolve()
+        if not file.is_relative_to(place.resolve()):
+            problems.add(where, f"hook {name}: {path} is not inside {place}")
+            return ""
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not a text in UTF-8"
+        hint = f"the path is relative to {place}"
+        problems.add(where, f"cannot read hook {name}: {path}: {reason}", hint)
+        return ""
 
 
 def _fingerprint(place: Path) -> list[list[object]]:

@@ -4,9 +4,11 @@
       idmap: ["u 0 100000 65536", "g 0 100000 65536", "u 600000000 600000000 999999999", …]
       mounts: [{source: "/mnt/nfs/home/{login}", target: "home/{login}"}]
       hooks: {mount: "…a script, run on the node…", start: "…a script, run in the container…"}
+      values: {directory_uri: "ldaps://ldap.example.org"}
 
-`{login}` and the like stand for the machine's labels, and for `machine`, `stack`, `hostname`,
-`address`.  Scripts get the same as variables, in a file beside them: they are never put together.
+`{login}` and the like stand for the machine's labels, for `machine`, `stack`, `hostname`,
+`address`, and for `values`.  Scripts get the same as variables (ESSAIM_LOGIN, …), in a file beside
+them: they are never put together.
 """
 
 from __future__ import annotations
@@ -32,18 +34,28 @@ INSIDE = "var/lib/essaim"
 #: Lines of a container's configuration between which all are ours.  They are settings without
 #: effect: a comment would become part of its description when the API next writes the file.
 BEGIN, END = "lxc.environment: ESSAIM_EXTRAS=begin", "lxc.environment: ESSAIM_EXTRAS=end"
-_KNOWN = {"idmap", "mounts", "hooks"}
+_KNOWN = {"idmap", "mounts", "hooks", "values"}
+_HOOKS = {"mount", "start"}
+_VALUE = re.compile(r"[a-z][a-z0-9_]*")
 _IDMAP = re.compile(r"[ug] \d{1,10} \d{1,10} \d{1,10}")
 _FIELD = re.compile(r"\{([a-z_]+)\}")
 #: A path in a line of the configuration: no blank, no control character, nowhere up.
 _PATH = re.compile(r"(?!.*(?:^|/)\.\.(?:/|$))[A-Za-z0-9_./@+:=,-]+")
 _USUAL_ROOT = 100_000
 
-# Runs in the container's namespaces, before its root file system becomes the root.
+# Runs in the container's namespaces, before its root file system becomes the root: a link in that,
+# which whoever is root in the container may have made, would lead to files of the node, and there
+# to those of other containers.  So directories must be directories, and files are replaced.
 _MOUNT = """#!/bin/sh
 set -eu
 here=$(dirname "$0")
-cp -R "$here/root/." "$LXC_ROOTFS_MOUNT/"
+(cd "$here/root" && find . -type d) | while IFS= read -r folder; do
+  if [ -L "$LXC_ROOTFS_MOUNT/$folder" ]; then
+    echo "mount hook: ${folder#.} of the container is a symbolic link, not a directory" >&2
+    exit 1
+  fi
+done
+cp -R --remove-destination "$here/root/." "$LXC_ROOTFS_MOUNT/"
 if [ -e "$here/own" ]; then . "$here/values"; . "$here/own"; fi
 """
 
@@ -84,9 +96,9 @@ def read(wanted: Wanted, number: int) -> Wishes:
             f"image {wanted.image.name}: extras knows no {min(unknown)}",
             hint=f"there are: {', '.join(sorted(_KNOWN))}",
         )
-    values = _values(wanted)
+    values = _values(wanted, asked.get("values") or {})
     idmap = [_idmap(wanted, line) for line in asked.get("idmap") or ()]
-    hooks: Mapping[str, str] = asked.get("hooks") or {}
+    hooks = _hooks(wanted, asked.get("hooks") or {})
     files = {
         "mount": (_MOUNT.encode(), 0o700),
         "values": (_shell(values), 0o600),
@@ -121,8 +133,29 @@ def _add(tar: tarfile.TarFile, name: str, body: bytes, mode: int) -> None:
     tar.addfile(info, io.BytesIO(body))
 
 
-def _values(wanted: Wanted) -> dict[str, str]:
+def _hooks(wanted: Wanted, asked: Any) -> Mapping[str, str]:
+    """The scripts; a misspelt hook would silently never run."""
+    if not isinstance(asked, Mapping) or asked.keys() - _HOOKS:
+        raise RejectedError(
+            f"image {wanted.image.name}: extras.hooks knows {' and '.join(sorted(_HOOKS))} only",
+        )
+    for name, script in asked.items():
+        if not isinstance(script, str):
+            raise RejectedError(
+                f"image {wanted.image.name}: hook {name} must be a script, or {{file: PATH}}"
+            )
+    return asked
+
+
+def _values(wanted: Wanted, more: Any) -> dict[str, str]:
+    """What scripts and mounts are told; the machine's own facts count more than the image's."""
+    if not isinstance(more, Mapping) or not all(_VALUE.fullmatch(str(key)) for key in more):
+        raise RejectedError(
+            f"image {wanted.image.name}: extras.values must be names with values",
+            hint="such as directory_uri: ldaps://ldap.example.org",
+        )
     return {
+        **{key: str(value) for key, value in more.items()},
         **wanted.machine.labels,
         "machine": wanted.name.machine,
         "stack": wanted.name.stack,

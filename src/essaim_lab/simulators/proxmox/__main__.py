@@ -8,10 +8,15 @@ import os
 import sys
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from essaim.cli.signals import ENDING, acting
+from essaim.model.errors import EssaimError
 from essaim_lab.simulators.proxmox.settings import NodeSettings, StorageSettings
 from essaim_lab.simulators.proxmox.simulator import Simulator
+
+if TYPE_CHECKING:
+    from essaim_lab.simulators.proxmox.backing import Backing
 
 FAILED, SETUP = 1, 3
 SNIPPET = """\
@@ -29,6 +34,14 @@ bridge: vmbr0
 REAL = """\
 netmap: {10.0.0.0/8: 127.0.0.0/8, 172.0.0.0/8: 127.0.0.0/8, 192.0.0.0/8: 127.0.0.0/8}
 host_keys: first
+"""
+#: And where one can log in to the nodes.
+SSH = """\
+ssh:
+  key: {key}
+  port: {port}
+  addresses: {{{addresses}}}
+  host_keys: {{{host_keys}}}
 """
 
 
@@ -55,6 +68,8 @@ def arguments(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--attached", action="store_true", help="end with whoever feeds stdin")
     parser.add_argument("--real", action="store_true")
     parser.add_argument("--rootfs", type=Path, help="with --real: what machines are made from")
+    parser.add_argument("--lxc", action="store_true", help="with --real: containers are LXC's")
+    parser.add_argument("--key", type=Path, help="with --lxc: what site files log in to nodes with")
     parser.add_argument("--keys", type=Path, help="with --real: authorized keys of all machines")
     return parser.parse_args(words)
 
@@ -97,13 +112,27 @@ def _private(path: Path, text: str) -> Path:
     return path
 
 
-def tell(sim: Simulator, asked: argparse.Namespace) -> dict[str, str]:
+def _nodes(sim: Simulator, key: Path, backing: Backing) -> str:
+    """What a site file says of nodes that one can log in to."""
+    computer = backing.node
+    names = sorted(sim.cluster.nodes)
+    return SSH.format(
+        key=key,
+        port=backing.open_node(),
+        addresses=", ".join(f"{name}: 127.0.0.1" for name in names),
+        host_keys=", ".join(f'{name}: "{computer.host_key if computer else ""}"' for name in names),
+    )
+
+
+def tell(sim: Simulator, asked: argparse.Namespace, backing: Backing | None) -> dict[str, str]:
     """Write the secrets where only their owner reads them; say where everything is."""
     folder = asked.folder
     plane = _private(folder / "token.secret", sim.plane_secret)
     snippet = SNIPPET.format(
         url=sim.url, token=sim.plane_token, secret=plane, ca=sim.ca, storage=asked.storage
     ) + (REAL if asked.real else "")
+    if backing and backing.node:
+        snippet += _nodes(sim, asked.key, backing)
     told = {
         "url": sim.url,
         "ca": str(sim.ca),
@@ -145,7 +174,11 @@ def _serve(asked: argparse.Namespace, over: threading.Event) -> int:
         from essaim_lab.simulators.proxmox.backing import Backing  # noqa: PLC0415 - when asked for
 
         keys = asked.keys.read_text(encoding="utf-8").splitlines() if asked.keys else []
-        backing = Backing(sim, asked.folder / "machines", asked.rootfs, keys)
+        try:
+            backing = Backing(sim, asked.folder / "machines", asked.rootfs, keys, lxc=asked.lxc)
+        except EssaimError as error:
+            sys.stderr.write(f"{error}\n" + (f"  {error.hint}\n" if error.hint else ""))
+            return SETUP
         sim.cluster.machines = backing.machines
     try:
         sim.open(eager=asked.real)
@@ -153,7 +186,7 @@ def _serve(asked: argparse.Namespace, over: threading.Event) -> int:
         sys.stderr.write(f"{asked.host}:{asked.port} cannot be listened on: {error.strerror}\n")
         return SETUP
     try:
-        sys.stdout.write(json.dumps(tell(sim, asked)) + "\n")
+        sys.stdout.write(json.dumps(tell(sim, asked, backing)) + "\n")
         sys.stdout.flush()
         over.wait()
     finally:

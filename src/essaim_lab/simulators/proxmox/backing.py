@@ -1,8 +1,10 @@
-"""Real machines behind the simulated ones: sandboxes one can log in to.
+"""Real machines behind the simulated ones: sandboxes, or containers of LXC, one can log in to.
 
 A machine that is started becomes a sandbox machine with its address and its authorized keys, and
-goes away when it is removed.  A relay listens at 127.B.C.D, port 22 (2222 for a plain user), for a
-machine whose address is A.B.C.D: so that ssh reaches it from this computer, where no bridge is.
+goes away when it is removed.  With `lxc`, a container that somebody wrote lines for LXC for is what
+it would be on Proxmox VE, with hooks, id map and mounts (see `containers`).  A relay listens at
+127.B.C.D, port 22 (2222 for a plain user), for a machine whose address is A.B.C.D: so that ssh
+reaches it from this computer, where no bridge is.
 """
 
 from __future__ import annotations
@@ -13,9 +15,12 @@ import os
 import queue
 import selectors
 import socket
+import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -28,11 +33,24 @@ from essaim.model.errors import EssaimError
 from essaim.model.machines import Seed
 from essaim.model.names import NAME, MachineName
 from essaim.model.stacks import Image, Machine, Network, Size
+from essaim_lab.simulators.proxmox.containers import Containers
 from essaim_lab.simulators.proxmox.network import address
+from essaim_lab.simulators.proxmox.node_computer import NodeComputer
 from essaim_lab.simulators.proxmox.simulator import Simulator
 from essaim_lab.simulators.proxmox.state import Guest
 
 STACK = "pve"
+NODE = MachineName(STACK, "node")
+Dial = Callable[[], socket.socket]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How something ended: nothing for well, None until then."""
+
+    said: str | None = None
+
+
 NETWORK = Network(cidr="10.0.0.0/8")
 IMAGE = Image(name="template", builder="debian", digest="template")
 
@@ -52,54 +70,118 @@ class Backing:
     """Keeps sandbox machines as the simulated ones are.  `close` removes all of them."""
 
     def __init__(
-        self, sim: Simulator, folder: Path, rootfs: Path, keys: Sequence[str] = ()
+        self,
+        sim: Simulator,
+        folder: Path,
+        rootfs: Path,
+        keys: Sequence[str] = (),
+        *,
+        lxc: bool = False,
     ) -> None:
         self.port = 22 if os.geteuid() == 0 else 2222
         self.defects: list[str] = []
         self._sim = sim
         self._keys = tuple(keys)
+        self.node = NodeComputer(folder / "node", keys) if lxc else None
+        self._containers = Containers(self.node, rootfs) if self.node else None
         self._driver = Sandbox(folder, lambda _image: rootfs)
         self._driver.open_network(STACK, NETWORK)
         self._hosts: dict[int, dict[str, str]] = {}
         self._names: dict[int, MachineName] = {}
-        self._relay = Relay(self._driver)
-        self._todo: queue.SimpleQueue[tuple[str, Guest, str] | None] = queue.SimpleQueue()
+        self._relay = Relay()
+        self._todo: queue.SimpleQueue[tuple[str, Guest, str, Outcome] | None] = queue.SimpleQueue()
         self._worker = threading.Thread(target=self._work, name="proxmox-backing", daemon=True)
         self._worker.start()
         sim.cluster.watchers.append(self._told)
+        sim.cluster.starter = self._begin
+        for guest in sim.cluster.guests.values():
+            self._told(guest, "add")
 
     def machines(self) -> dict[str, dict[str, str]]:
         """By number: the address, where ssh reaches it, and its host key."""
         return {str(vmid): dict(said) for vmid, said in sorted(self._hosts.items())}
 
+    def open_node(self) -> int:
+        """Listen for who logs in to the nodes; returns the port, at 127.0.0.1."""
+        if self.node is None:
+            raise ValueError("there are no nodes one could log in to")
+        return self._relay.open(NODE, "127.0.0.1", 0, partial(self.node.dial, "127.0.0.1", 22))
+
+    def _begin(self, guest: Guest) -> Callable[[], str | None] | None:
+        """Begin the start of a container, whose hooks may refuse it; None for sandbox machines."""
+        if not (self._containers and guest.kind == "lxc"):
+            return None
+        self._containers.write(guest)
+        if not self._containers.wants(guest):
+            return None
+        outcome = Outcome()
+        self._put("start", guest, outcome)
+        return lambda: outcome.said
+
     def _told(self, guest: Guest, what: str) -> None:
         """Hear of a change, with the clock's lock held: the work is done elsewhere."""
-        at = address(guest, 0)
-        self._todo.put((what, guest, at or f"10.255.{guest.vmid >> 8 & 255}.{guest.vmid & 255}"))
+        if self._containers and guest.kind == "lxc":
+            if what == "add":
+                self._containers.write(guest)
+            elif what == "remove":
+                self._containers.forget(guest.vmid)
+            elif what == "start" and self._containers.wants(guest):
+                return  # it was begun before
+        if what in ("start", "stop", "destroy"):
+            self._put(what, guest, Outcome())
+
+    def _put(self, what: str, guest: Guest, outcome: Outcome) -> None:
+        at = address(guest, 0) or f"10.255.{guest.vmid >> 8 & 255}.{guest.vmid & 255}"
+        self._todo.put((what, guest, at, outcome))
 
     def _work(self) -> None:
         while (job := self._todo.get()) is not None:
-            what, guest, at = job
+            what, guest, at, outcome = job
             try:
                 self._act(what, guest, at)
-            except (EssaimError, OSError) as error:
+                outcome.said = ""
+            except (EssaimError, OSError, subprocess.CalledProcessError) as error:
+                outcome.said = str(error)
                 self.defects.append(f"{guest.vmid} {what}: {error}")
                 sys.stderr.write(f"machine {self.defects[-1]}\n")
 
     def _act(self, what: str, guest: Guest, at: str) -> None:
         name = self._name(guest)
-        if what == "start":
+        if what != "start":
+            self._relay.close(name)
+        if self._containers and self._containers.wants(guest):
+            self._act_on_container(self._containers, what, guest, at)
+        elif what == "start":
             self._create(name, guest, at)
             self._driver.start(name)
-            self._relay.open(name, outside(at), self.port)
+            dial = partial(self._driver.dial, name, 22)
+            self._relay.open(name, outside(at), self.port, dial)
         elif what == "stop":
-            self._relay.close(name)
             self._driver.stop(name)
-        elif what == "destroy":
-            self._relay.close(name)
+        else:
             self._driver.destroy(name)
+        if what == "destroy":
             self._hosts.pop(guest.vmid, None)
             self._names.pop(guest.vmid, None)
+
+    def _act_on_container(self, containers: Containers, what: str, guest: Guest, at: str) -> None:
+        if what == "start":
+            key = containers.start(guest, inside(at))
+            self._know(guest, at, key)
+            dial = partial(containers.dial, inside(at))
+            self._relay.open(self._name(guest), outside(at), self.port, dial)
+        elif what == "stop":
+            containers.stop(guest.vmid)
+        else:
+            containers.destroy(guest.vmid)
+
+    def _know(self, guest: Guest, at: str, host_key: str) -> None:
+        self._hosts[guest.vmid] = {
+            "name": guest.name,
+            "address": inside(at),
+            "ssh": f"{outside(at)}:{self.port}",
+            "host_key": host_key,
+        }
 
     def _name(self, guest: Guest) -> MachineName:
         """Call it as people do, as long as it is the only one of that name."""
@@ -138,19 +220,19 @@ class Backing:
         public = key.public_key().public_bytes(
             serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
         )
-        self._hosts[guest.vmid] = {
-            "name": guest.name,
-            "address": inside(at),
-            "ssh": f"{outside(at)}:{self.port}",
-            "host_key": public.decode(),
-        }
+        self._know(guest, at, public.decode())
 
     def close(self) -> None:
         """Remove all machines and relays."""
         self._sim.cluster.watchers.remove(self._told)
+        self._sim.cluster.starter = None
         self._todo.put(None)
         self._worker.join()
         self._relay.end()
+        if self._containers and self.node:
+            for vmid in list(self._hosts):
+                self._containers.stop(vmid)
+            self.node.close()
         self._driver.close_network(STACK)
 
 
@@ -160,19 +242,18 @@ def _keys(guest: Guest) -> list[str]:
 
 
 class Relay:
-    """Passes connections at addresses of this computer on to port 22 of sandbox machines."""
+    """Passes connections at addresses of this computer on to machines."""
 
-    def __init__(self, driver: Sandbox) -> None:
-        self._driver = driver
+    def __init__(self) -> None:
         self._listeners: dict[MachineName, socket.socket] = {}
 
-    def open(self, name: MachineName, host: str, port: int) -> None:
-        """Listen for a machine.  Nothing if that is done."""
-        if name in self._listeners:
-            return
-        listener = socket.create_server((host, port))
-        self._listeners[name] = listener
-        threading.Thread(target=self._accept, args=(name, listener), daemon=True).start()
+    def open(self, name: MachineName, host: str, port: int, dial: Dial) -> int:
+        """Listen for a machine, and return the port.  Nothing else if that is done."""
+        if name not in self._listeners:
+            listener = socket.create_server((host, port))
+            self._listeners[name] = listener
+            threading.Thread(target=self._accept, args=(listener, dial), daemon=True).start()
+        return int(self._listeners[name].getsockname()[1])
 
     def close(self, name: MachineName) -> None:
         """Listen no more.  Nothing if nobody does."""
@@ -187,20 +268,16 @@ class Relay:
         for name in list(self._listeners):
             self.close(name)
 
-    def _accept(self, name: MachineName, listener: socket.socket) -> None:
+    def _accept(self, listener: socket.socket, dial: Dial) -> None:
         while True:
             try:
                 client, _ = listener.accept()
             except OSError:
                 return  # closed
-            threading.Thread(target=self._pass, args=(name, client), daemon=True).start()
+            threading.Thread(target=self._pass, args=(client, dial), daemon=True).start()
 
-    def _pass(self, name: MachineName, client: socket.socket) -> None:
-        with (
-            client,
-            contextlib.suppress(OSError, EssaimError),
-            self._driver.dial(name, 22) as machine,
-        ):
+    def _pass(self, client: socket.socket, dial: Dial) -> None:
+        with client, contextlib.suppress(OSError, EssaimError), dial() as machine:
             _both_ways(client, machine)
 
 

@@ -118,6 +118,9 @@ class Cluster:
         self.machines: Callable[[], dict[str, dict[str, str]]] = dict
         #: Called with a machine after each change of its power or existence.
         self.watchers: list[Callable[[Guest, str], None]] = []
+        #: Begins the start of a real machine, if there is one behind the guest; what it returns
+        #: says None until that is over, then nothing, or why it has failed.
+        self.starter: Callable[[Guest], Callable[[], str | None] | None] | None = None
         #: Called with a node's name and whether it is lost.
         self.doors: list[Callable[[str, bool], None]] = []
         for each in settings.templates:
@@ -265,10 +268,12 @@ class Cluster:
         """Let the machine exist."""
         guest.changed = self.kernel.now
         self.guests[guest.vmid] = guest
+        self.told(guest, "add")
 
     def remove(self, guest: Guest) -> None:
         """Let it exist no more, with all rights to it."""
         self.guests.pop(guest.vmid, None)
+        self.told(guest, "remove")
         for pool in self.pools.values():
             if guest.vmid in pool.vms:
                 pool.vms.discard(guest.vmid)
@@ -284,7 +289,7 @@ class Cluster:
         self.access.changed()
 
     def told(self, guest: Guest, what: str) -> None:
-        """Tell whoever watches that its power changed, or that it is gone."""
+        """Tell whoever watches that it is there, that its power changed, or that it is gone."""
         for watcher in self.watchers:
             watcher(guest, what)
 

@@ -12,6 +12,7 @@ from essaim_lab.simulators.proxmox.settings import NodeSettings
 from essaim_lab.simulators.proxmox.state import Guest, Task
 
 LOCK_TIMEOUT = 10.0
+POLL_SECONDS = 0.5
 _NAMES = {"qemu": "qm", "lxc": "vz"}
 
 
@@ -55,10 +56,23 @@ def starting(cluster: Cluster, guest: Guest, task: Task) -> Process:
         yield job
     finally:
         job.withdraw()
+    yield from _really(cluster, guest, task)
     cluster.touch(guest)
     guest.running = True
     guest.started = cluster.kernel.now
     cluster.told(guest, "start")
+
+
+def _really(cluster: Cluster, guest: Guest, task: Task) -> Process:
+    """Wait for the real machine behind it, if there is one whose start may fail."""
+    report = cluster.starter(guest) if cluster.starter else None
+    if report is None:
+        return
+    while (said := report()) is None:
+        yield Sleep(POLL_SECONDS)
+    if said:
+        task.say(said)
+        raise PveError(f"startup for container '{guest.vmid}' failed")
 
 
 def _plugged(cluster: Cluster, guest: Guest, task: Task) -> None:
