@@ -105,6 +105,25 @@ def test_a_stack_on_a_site_that_is_away_is_refused_in_one_sentence(essaim, home)
         assert "essaim doctor --site pve" in done.stderr
 
 
+def test_a_stack_on_a_lost_site_is_forgotten_when_asked(essaim, home):
+    composed = compose(str(home), ("site=pve", "name=far", "image=gui"))
+    app = App({"ESSAIM_HOME": str(home / "state")})
+    app.stacks.put_stack("far", {"stack": stack_to_json(composed.stack), "lab": str(home)})
+    app.reservations.reserve("pve", "vmid", "far/one-1", [50007])
+    app.reservations.reserve("pve", "vmid", "other/one", [50008])
+    done = essaim("down", "far", "--yes")
+    assert done.returncode == 3
+    assert "for what never comes back: essaim down far --forget" in done.stderr
+    assert essaim("down", "far", "--forget").returncode == 2, "nobody to ask"
+    assert app.stacks.get_stack("far")
+    done = essaim("down", "far", "--forget", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "vmid 50007" in done.stderr
+    assert app.stacks.get_stack("far") is None
+    assert app.reservations.held("pve", "vmid") == {50008: "other/one"}
+    app.close()
+
+
 def test_the_doctor_of_this_computer_is_as_it_was(essaim):
     done = essaim("doctor", "--json")
     names = [check["name"] for check in json.loads(done.stdout)]

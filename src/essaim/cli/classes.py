@@ -9,6 +9,7 @@ import typer
 
 from essaim.cli.output import print_json
 from essaim.cli.stacks import Json, control_plane
+from essaim.cli.tongue import tell
 
 RosterName = Annotated[str, typer.Argument(metavar="ROSTER", help="As `students list` names it.")]
 Logins = Annotated[
@@ -20,7 +21,7 @@ Csv = Annotated[bool, typer.Option("--csv", help="Print CSV on stdout.")]
 def schedule(
     roster: RosterName,
     times: Annotated[
-        str, typer.Argument(metavar="TIMES", help='When to start: "mon-fri 07:45", "lun 13:30".')
+        str, typer.Argument(metavar="TIMES", help='When to start: "mon-fri 07:45", "lundi 8h".')
     ] = "",
     stop: Annotated[str, typer.Option(metavar="TIMES", help="When to stop: 18:30.")] = "",
     off: Annotated[
@@ -48,10 +49,13 @@ def schedule(
         if stop:
             use.schedule(control, roster, "stop", stop)
         found = control.classes.lessons(roster)
+        served = use.clock_runs(control)
     if as_json:
         print_json(found)
     else:
         print_lessons(found)
+    if found and not served:
+        tell("lessons.no_controller")
 
 
 def invite(
