@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -17,6 +18,7 @@ from cli.person import Person
 from essaim.bootstrap import App
 from essaim_lab.simulators.proxmox import Simulator
 from essaim_lab.simulators.proxmox.settings import NodeSettings
+from french import leftovers
 from patience import in_test_all
 
 PATIENCE = 120.0
@@ -206,3 +208,55 @@ def stopping(sim) -> bool:
     with sim.clock.lock:
         every = [task for node in sim.cluster.nodes for task in sim.cluster.tasks_of(node)]
         return any(task.running for task in every)
+
+
+def test_a_school_speaks_french_from_the_first_command_to_the_last(school, way):
+    """No word of English but in commands, also in errors and where the cluster is gone."""
+    spoken = partial(types_in_french, school)
+    few = school.lab / "promo.csv"
+    good = few.read_text()
+    for bad, said in (
+        ("login,nmae\nalice,x\n", "colonne inconnue 'nmae'"),
+        ("login\nAlice\nbob,x\n", "2 valeurs pour 1 colonnes"),
+        ("login\n", "ne contient personne"),
+    ):
+        few.write_text(bad)
+        assert said in spoken("students", "apply", school.roster, code=2)
+    few.write_text(good)
+    told = [
+        spoken("students", "list"),
+        spoken("students", "apply", school.roster, "--site", "pve", code=1),
+        spoken("students", "apply", school.roster, "--site", "pve", "--template", "debian-gui"),
+        spoken("students", "apply", school.roster),
+        spoken("students", "list", "promo"),
+        spoken("students", "show", "promo", "alice"),
+        spoken("students", "list", "prmo", code=2),
+        spoken("students", "schedule", "promo", "lundi 8h", "--stop", "lun-ven 18h30"),
+        spoken("students", "schedule", "promo", "ludni 8h", code=2),
+        spoken("students", "invite", "promo", "alice"),
+        spoken("students", "teachers", "promo", "--add", "turing", code=2),
+        spoken("students", "remove", "promo", code=2),
+    ]
+    way.cut()
+    told += [
+        spoken("students", "list", "promo"),
+        spoken("students", "start", "promo", code=3),
+        spoken("students", "remove", "promo", "--yes", code=3),
+        spoken("students", "remove", "promo", "--forget", "--yes"),
+    ]
+    whole = "\n".join(told)
+    assert [(word, text) for text in told for word in leftovers(text)] == []
+    for sentence in (
+        "le site a : debian-gui (9000), debian-vm (9500)",
+        "promo : 3 terminées en",
+        "promo : rien à changer",
+        "PROMOTION  ACTION",
+        "lun-ven 18h30",
+        "aucun contrôleur ne tourne",
+        "vouliez-vous dire lundi ?",
+        "personne à qui demander",
+        "le site pve est injoignable : https://127.0.0.1:",
+        "connexion refusée",
+        "promo : 3 machine(s) oubliées",
+    ):
+        assert sentence in whole, sentence

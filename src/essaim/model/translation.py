@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from essaim.model.messages.sentences import SENTENCES
-from essaim.model.words import LANGUAGES, WORDS, one
+from essaim.model.words import LANGUAGES, WORDS
 
 
 def translated(text: str, language: str) -> str:
@@ -16,19 +16,22 @@ def translated(text: str, language: str) -> str:
     Of an error with its place and its hint, `few.csv:3: … (…)`, each part is translated.
     """
     lines = text.split("\n")
-    if _in_both(lines):
-        return one(text, language)
+    if len(lines) == len(LANGUAGES) and (found := _of_both(lines, language)):
+        return found
     if language == LANGUAGES[0]:
         return text
     return "\n".join(_problem(line) for line in lines)
 
 
-def _in_both(lines: Sequence[str]) -> bool:
-    """Whether `both` wrote these lines: two problems of a file are two lines as well."""
-    return len(lines) == len(LANGUAGES) and any(
-        all(_pattern(said).fullmatch(line) for said, line in zip(pair, lines, strict=True))
-        for pair in WORDS.values()
-    )
+def _of_both(lines: Sequence[str], language: str) -> str:
+    """What `both` wrote, in one language; nothing when these are two problems of a file."""
+    for english, french in WORDS.values():
+        match = _pattern(english).fullmatch(lines[0])
+        if match and _pattern(french).fullmatch(lines[1]):
+            if language == LANGUAGES[0]:
+                return lines[0]
+            return french.format(**_fields(match))
+    return ""
 
 
 _PLACED = re.compile(r"(?P<place>\S+:[0-9]+: )?(?P<what>.*?)(?: \((?P<hint>.*)\))?")
@@ -49,10 +52,13 @@ def _problem(line: str) -> str:
 def _sentence(text: str) -> str | None:
     for pattern, french in _patterns():
         if match := pattern.fullmatch(text):
-            # A field may hold a sentence of its own: why something could not be reached.
-            fields = {key: _sentence(value) or value for key, value in match.groupdict().items()}
-            return french.format(**fields)
+            return french.format(**_fields(match))
     return None
+
+
+def _fields(match: re.Match[str]) -> dict[str, str]:
+    """What stands in the fields: some hold sentences of their own, such as why it failed."""
+    return {key: _sentence(value) or value for key, value in match.groupdict().items()}
 
 
 @functools.cache

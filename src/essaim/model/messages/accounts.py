@@ -30,14 +30,14 @@ ACCOUNTS: Mapping[str, tuple[str, str]] = {
         "a password has at least {shortest} characters",
         "un mot de passe a au moins {shortest} caractères",
     ),
-    "password.weak": ("this password would be guessed", "ce mot de passe se devinerait"),
+    "password.weak": ("this password would be guessed", "ce mot de passe serait vite deviné"),
     "password.sentence": (
         "use a passphrase: several words",
         "choisissez une phrase de passe : plusieurs mots",
     ),
     "ask.nobody": ("nobody here to ask: say --yes", "personne à qui demander : ajoutez --yes"),
     "password.differ": ("these are two passwords", "les deux mots de passe diffèrent"),
-    "password.done": ("your password is changed", "votre mot de passe est changé"),
+    "password.done": ("your password is changed", "votre mot de passe a été changé"),
     "whoami.quota": (
         "{machines} machines at a time, {hours} machine-hours in thirty days",
         "{machines} machines à la fois, {hours} heures-machine en trente jours",

@@ -116,6 +116,7 @@ CLASSROOM: Mapping[str, tuple[str, str]] = {
         "no rosters yet; make one with: essaim students apply FILE.csv",
         "aucune promotion ; créez-en une avec : essaim students apply FICHIER.csv",
     ),
+    "seat.no_verb": ("{verb} is not one of {verbs}", "{verb} ne fait pas partie de {verbs}"),
     # -- a site that is away
     "site.lost": ("{what}: stopping", "{what} : arrêt"),
     "site.never": (

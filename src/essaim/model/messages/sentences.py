@@ -149,6 +149,16 @@ SENTENCES: Mapping[str, str] = {
     "waits for node {node}, which is away": "attend le nœud {node}, qui ne répond pas",
     "removing the old disk": "suppression de l'ancien disque",
     "clones {template}": "copie de {template}",
+    "enrol": "création",
+    "mend": "réparation",
+    "reset": "remise à neuf",
+    "wake": "démarrage",
+    "halt": "arrêt",
+    "withdraw": "retrait",
+    "remove": "suppression",
+    "keep": "instantané",
+    "revert": "retour à un instantané",
+    "unkeep": "suppression d'un instantané",
     # -- why something is planned
     "to give it back: essaim students apply, with them on the roster": (
         "pour la rendre : essaim students apply, avec la personne dans la promotion"
