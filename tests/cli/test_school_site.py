@@ -248,7 +248,8 @@ def test_a_school_speaks_french_from_the_first_command_to_the_last(school, way):
     assert [(word, text) for text in told for word in leftovers(text)] == []
     for sentence in (
         "le site a : debian-gui (9000), debian-vm (9500)",
-        "promo : 3 terminées en",
+        "promo : terminé pour 3 machine(s) en",
+        "3 prête(s)",
         "promo : rien à changer",
         "PROMOTION  ACTION",
         "lun-ven 18h30",

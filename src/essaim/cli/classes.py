@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,11 +13,26 @@ from essaim.cli.output import print_json
 from essaim.cli.stacks import Json, control_plane
 from essaim.cli.tongue import tell
 
+if TYPE_CHECKING:
+    from essaim.bootstrap import App
+
 RosterName = Annotated[str, typer.Argument(metavar="ROSTER", help="As `students list` names it.")]
 Logins = Annotated[
     list[str] | None, typer.Argument(metavar="LOGIN", help="Just these; else everybody.")
 ]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV on stdout.")]
+
+
+#: Threads for a roster of any size: to wait for a hypervisor takes none.
+THREADS = 16
+
+
+@contextmanager
+def roster_control_plane() -> Iterator[App]:
+    """Open the control plane for a command over many machines."""
+    with control_plane() as control:
+        control.threads = THREADS
+        yield control
 
 
 def schedule(

@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from essaim.cli import classes, students_remove
+from essaim.cli import classes, students_list, students_remove
 from essaim.cli.asking import agree
 from essaim.cli.carrying import INTERRUPTED, interruptible
-from essaim.cli.classes import Csv, Logins, RosterName
+from essaim.cli.classes import Csv, Logins, RosterName, roster_control_plane
 from essaim.cli.lost_machines import check_site
-from essaim.cli.output import print_json, say
+from essaim.cli.output import say
 from essaim.cli.site_watch import AWAY, watched
 from essaim.cli.stacks import Json
-from essaim.cli.stacks import control_plane as any_control_plane
+from essaim.cli.students_list import Shown, print_roster
 from essaim.cli.tongue import said, tell
 
 if TYPE_CHECKING:
     from essaim.bootstrap import App
     from essaim.config.rosters import Roster
     from essaim.model.errors import EssaimError
-    from essaim.model.machines import Observed
     from essaim.model.school import Person
     from essaim.usecases.rosters import Planned
 
@@ -45,18 +43,6 @@ app = typer.Typer(
 
 SomeLogins = Annotated[list[str], typer.Argument(metavar="LOGIN", help="Whose; one or more.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-
-
-#: Threads for a roster of any size: to wait for a hypervisor takes none.
-THREADS = 16
-
-
-@contextmanager
-def control_plane() -> Iterator[App]:
-    """Open the control plane for a command over many machines."""
-    with any_control_plane() as control:
-        control.threads = THREADS
-        yield control
 
 
 @app.command()
@@ -101,7 +87,7 @@ def apply(
     options = {"site": site, "image": template, "name": name, "size": size, "group": group}
     how = Shown(as_csv=as_csv, as_json=as_json)
     within = read_grace(grace) if grace else None
-    with control_plane() as control:
+    with roster_control_plane() as control:
         remembered = partial(earlier_settings, control)
         roster = compose_roster(where or f"{name}.csv", options, remembered)
         people = _people(control, roster, where, read_people)
@@ -115,11 +101,11 @@ def apply(
         _show(planned)
         if dry or not planned.decided.changes:
             _keep(control, planned, dry=dry)
-            _print(control, roster.name, replace(how, short=True), planned.seen.machines)
+            print_roster(control, roster.name, replace(how, short=True), planned.seen.machines)
             return
         _confirm(planned, yes=yes, most=most)
         code = _carry_out(control, planned)
-        _print(control, roster.name, replace(how, short=code in (INTERRUPTED, AWAY)))
+        print_roster(control, roster.name, replace(how, short=code in (INTERRUPTED, AWAY)))
     sys.exit(code)
 
 
@@ -129,8 +115,14 @@ def _tell_changed(before: Mapping[str, Any], roster: Roster) -> None:
 
     for key, value in settings_of(roster).items():
         if before and before[key] != value:
-            fields = {"what": key, "before": before[key], "after": value}
-            tell("students.settings_changed", roster=roster.name, **fields)
+            what = said(f"students.setting.{key}")
+            old, new = _plainly(before[key]), _plainly(value)
+            tell("students.settings_changed", roster=roster.name, what=what, before=old, after=new)
+
+
+def _plainly(value: Any) -> str:
+    """A setting as people write it; a size is several numbers."""
+    return ", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else value
 
 
 def _people(control: App, roster: Roster, where: str, read_people: Any) -> list[Person]:
@@ -142,44 +134,8 @@ def _people(control: App, roster: Roster, where: str, read_people: Any) -> list[
     return found
 
 
-@app.command("list")
-def list_students(
-    roster: Annotated[
-        str, typer.Argument(metavar="ROSTER", help="All rosters, in short, when absent.")
-    ] = "",
-    as_csv: Csv = False,
-    as_json: Json = False,
-) -> None:
-    """Show who has what, what failed and what to do about it; or the rosters there are."""
-    from essaim.usecases import rosters
-
-    with control_plane() as control:
-        if roster:
-            rosters.stored(control, roster)
-            _print(control, roster, Shown(as_csv=as_csv, as_json=as_json))
-            return
-        _print_rosters(control, as_json=as_json)
-
-
-@app.command()
-def show(
-    roster: RosterName,
-    login: Annotated[str, typer.Argument(metavar="LOGIN")],
-    as_json: Json = False,
-) -> None:
-    """Show one student's machine: what it is doing, what failed, what to do."""
-    from essaim.usecases import students as use
-
-    with control_plane() as control:
-        use.find(control, roster, login)
-        (found,) = [row for row in use.table(control, roster) if row.login == login]
-    if as_json:
-        print_json(found)
-        return
-    from essaim.cli.students_show import cells, columns
-
-    for heading, cell in zip(columns(), cells(found), strict=True):
-        sys.stdout.write(f"{heading.capitalize():<15} {cell or '-'}\n")
+app.command("list")(students_list.list_students)
+app.command()(students_list.show)
 
 
 @app.command()
@@ -192,7 +148,7 @@ def retry(
     """
     from essaim.usecases import rosters as use
 
-    with control_plane() as control:
+    with roster_control_plane() as control:
         check_site(control, use.stored(control, roster).site)
         use.clear(control, roster)
         planned = use.retry(control, roster, logins or ())
@@ -200,11 +156,11 @@ def retry(
         if not planned.decided.changes:
             tell("students.nothing_to_retry", roster=roster)
             if how.for_programs:
-                _print(control, roster, how)
+                print_roster(control, roster, how)
             return
         _show(planned)
         code = _carry_out(control, planned)
-        _print(control, roster, replace(how, short=code in (INTERRUPTED, AWAY)))
+        print_roster(control, roster, replace(how, short=code in (INTERRUPTED, AWAY)))
     sys.exit(code)
 
 
@@ -267,7 +223,7 @@ def act_on(verb: str, roster: str, logins: list[str] | None, *, label: str = "")
     from essaim.usecases import classes as use
     from essaim.usecases import rosters
 
-    with control_plane() as control:
+    with roster_control_plane() as control:
         site = rosters.stored(control, roster).site
         check_site(control, site)
         if label:
@@ -336,55 +292,6 @@ def _carry_out(control: App, planned: Planned) -> int:
     with interruptible(control), watched(control, site) as state:
         code = follow(control, name, use.apply(control, planned))
     return state.code(code)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
-    """How people, or programs, are told who has what."""
-
-    as_csv: bool
-    as_json: bool
-    short: bool = False  #: only how many stand how; programs are always told all
-    only: Collection[str] | None = None  #: these logins
-
-    @property
-    def for_programs(self) -> bool:
-        """Whether a program reads it."""
-        return self.as_csv or self.as_json
-
-
-def _print(control: App, name: str, how: Shown, seen: Mapping[str, Observed] | None = None) -> None:
-    from essaim.cli.students_show import print_counts, print_csv, print_table
-    from essaim.usecases import students as use
-
-    rows = use.table(control, name, seen) if control.rosters.get(name) else []
-    if how.only is not None:
-        rows = [row for row in rows if row.login in how.only]
-    if how.as_json:
-        print_json(rows)
-    elif how.as_csv:
-        print_csv(rows)
-    elif how.short:
-        print_counts(rows)
-    else:
-        print_table(rows)
-
-
-def _print_rosters(control: App, *, as_json: bool) -> None:
-    from essaim.cli.output import table
-    from essaim.plan.rosters import tally
-
-    found = {
-        name: tally(control.rosters.students(name).values()) for name in control.rosters.names()
-    }
-    if as_json:
-        print_json(found)
-        return
-    if not found:
-        tell("students.no_rosters")
-        return
-    rows = [(name, *(str(count) for count in counts.values())) for name, counts in found.items()]
-    sys.stdout.write(table(rows, said("students.rosters_headings").split("|")) + "\n")
 
 
 for _command in (

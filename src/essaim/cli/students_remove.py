@@ -9,10 +9,9 @@ import typer
 
 from essaim.cli.asking import agree
 from essaim.cli.carrying import interruptible
-from essaim.cli.classes import RosterName
+from essaim.cli.classes import RosterName, roster_control_plane
 from essaim.cli.lost_machines import check_site, forget_roster
 from essaim.cli.site_watch import watched
-from essaim.cli.stacks import control_plane
 from essaim.cli.tongue import said, tell
 
 Forget = Annotated[
@@ -36,7 +35,7 @@ def remove(roster: RosterName, forget: Forget = False, yes: Yes = False) -> None
     from essaim.usecases import classes as use
     from essaim.usecases import rosters
 
-    with control_plane() as control:
+    with roster_control_plane() as control:
         site = rosters.stored(control, roster).site
         if forget:
             forget_roster(control, roster, [], yes=yes)
@@ -72,7 +71,7 @@ def retire(
     from essaim.cli.students import act_on
 
     if forget:
-        with control_plane() as control:
+        with roster_control_plane() as control:
             forget_roster(control, roster, logins, yes=yes)
         return
     agree(said("students.ask.retire", count=len(logins)), yes=yes)

@@ -232,7 +232,7 @@ def print_counts(rows: Sequence[Row]) -> None:
     counts: dict[str, int] = {}
     for row in rows:
         counts[row.state] = counts.get(row.state, 0) + 1
-    told = [f"{many} {said(f'students.state.{state}')}" for state, many in counts.items()]
+    told = [f"{many} {said(f'students.count.{state}')}" for state, many in counts.items()]
     say(", ".join(told) or said("students.counts_none"))
     if again := [row for row in rows if row.todo.startswith("essaim students retry")]:
         name = again[0].machine.partition("/")[0]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from essaim.drivers.doctor import Check
 from essaim.model.errors import EssaimError, UnknownError
@@ -77,12 +77,13 @@ def _roster_images(services: Services, site: str) -> list[Image]:
 
 def _servers(services: Services, site: Site) -> Iterator[Check]:
     """Whether the servers that a site names answer: each is asked for what it has."""
-    for name, make, ask in (
+    asked: Sequence[tuple[str, Callable[[Site], Any], Callable[[Any], str]]] = (
         ("dns", services.names, lambda server: f"{len(server.named())} names"),
         ("dhcp", services.addresses, lambda server: f"{len(server.admitted())} hosts"),
         ("desktop", services.desktops, lambda server: f"{len(server.published())} desktops"),
         ("directory", services.directory, _ask_directory),
-    ):
+    )
+    for name, make, ask in asked:
         try:
             server = make(site)
             if server is not None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from essaim.config.serial import stack_to_json
 from essaim.model.errors import EssaimError, HeldError, SetupError, TransientError
 from essaim.model.machines import Cards, Forgets, Reachable
@@ -28,6 +30,7 @@ class LeftBehind:
     address: str
     ids: Mapping[str, str]  #: such as vmid → 50123
 
+    @override
     def __str__(self) -> str:
         ids = ", ".join(f"{key} {value}" for key, value in self.ids.items())
         return "  ".join(part for part in (self.machine, self.address, ids) if part)
