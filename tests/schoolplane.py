@@ -69,6 +69,7 @@ class Plane:
         self.workers = Workers(self.database)
         self.broker, self.site_queues = "", False
         self.site = filed.Site(folder)
+        self.keyring = filed.Keyring()
         self.lacks: set[str] = set()  #: servers that the site does not have
         tools = Tools(
             driver=self.driver,

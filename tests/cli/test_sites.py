@@ -80,6 +80,50 @@ def test_the_doctor_names_the_line_that_is_wrong_in_the_sites_file(essaim):
     assert "ssh-keyscan" in done.stderr
 
 
+def test_the_doctor_connects_and_says_that_nothing_listens(essaim, home):
+    """Settings alone prove nothing: exit code 3, and no word of machines that can be made."""
+    (home / "token").write_text("secret")
+    (home / "token").chmod(0o600)
+    (home / "site" / "pve.yaml").write_text(
+        "driver: proxmox\nurl: https://127.0.0.1:9\ntoken: ada@pve!plane\nsecret: {file: token}\n"
+        f"fingerprint: {'ab' * 32}\nids: 50000-50999\n"
+    )
+    done = essaim("doctor", "--site", "pve")
+    assert done.returncode == 3
+    assert "NO  server" in done.stdout
+    assert "site pve cannot be reached: https://127.0.0.1:9: connection refused" in done.stdout
+    assert "1 of 2 to be put right" in done.stderr
+
+
+def test_a_stack_on_a_site_that_is_away_is_refused_in_one_sentence(essaim, home):
+    (home / "images").mkdir(exist_ok=True)
+    (home / "images" / "gui.yaml").write_text("builder: template\ntemplate: debian-gui\n")
+    for verb in ("plan", "up"):
+        done = essaim(verb, ".", "site=pve", "name=far", "image=gui")
+        assert done.returncode == 3, done.stderr
+        assert done.stderr.count("site pve cannot be reached") == 1
+        assert "essaim doctor --site pve" in done.stderr
+
+
+def test_a_stack_on_a_lost_site_is_forgotten_when_asked(essaim, home):
+    composed = compose(str(home), ("site=pve", "name=far", "image=gui"))
+    app = App({"ESSAIM_HOME": str(home / "state")})
+    app.stacks.put_stack("far", {"stack": stack_to_json(composed.stack), "lab": str(home)})
+    app.reservations.reserve("pve", "vmid", "far/one-1", [50007])
+    app.reservations.reserve("pve", "vmid", "other/one", [50008])
+    done = essaim("down", "far", "--yes")
+    assert done.returncode == 3
+    assert "for what never comes back: essaim down far --forget" in done.stderr
+    assert essaim("down", "far", "--forget").returncode == 2, "nobody to ask"
+    assert app.stacks.get_stack("far")
+    done = essaim("down", "far", "--forget", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "vmid 50007" in done.stderr
+    assert app.stacks.get_stack("far") is None
+    assert app.reservations.held("pve", "vmid") == {50008: "other/one"}
+    app.close()
+
+
 def test_the_doctor_of_this_computer_is_as_it_was(essaim):
     done = essaim("doctor", "--json")
     names = [check["name"] for check in json.loads(done.stdout)]

@@ -35,4 +35,7 @@ def report(error: object) -> None:
         code = getattr(error, "code", "error")
         sys.stdout.write(json.dumps({"error": {"code": code, "what": what, "hint": hint}}) + "\n")
         return
+    from essaim.cli.tongue import in_their_language
+
+    what, hint = in_their_language(what), in_their_language(hint)
     sys.stderr.write(f"essaim: {what}\n" + (f"  → {hint}\n" if hint else ""))

@@ -19,4 +19,6 @@ def agree(question: str, *, yes: bool, must: bool = True) -> None:
     if sys.stdin.isatty():
         typer.confirm(question, abort=True, err=True)
     elif must:
-        raise typer.BadParameter(said("ask.nobody"))
+        from essaim.model.errors import InvalidError, Problem
+
+        raise InvalidError([Problem(said("ask.nobody"))])

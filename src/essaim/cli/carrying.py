@@ -13,6 +13,7 @@ from essaim.cli.asking import agree
 from essaim.cli.output import duration, plan_lines, plan_summary, print_json, say
 from essaim.cli.progress import Progress, on_terminal, shown
 from essaim.cli.signals import acting
+from essaim.cli.tongue import in_their_language, tell
 
 if TYPE_CHECKING:
     from essaim.bootstrap import App
@@ -91,10 +92,10 @@ def not_done(run: Run, done: int) -> int:
     from essaim.model.runs import RunState
 
     if run.state.over or run.state is RunState.STUCK:
-        say(f"{run.subject}: {run.error}")
-        say(f"  → essaim runs show {run.id} tells more; the same command goes on from there")
+        say(f"{run.subject}: {in_their_language(run.error)}")
+        tell("run.more", run=run.id)
         return PARTLY if done else FAILED
-    say(f"{run.subject}: stopped; nothing is lost. Go on with the same command (run {run.id})")
+    tell("run.stopped", subject=run.subject, run=run.id)
     return INTERRUPTED
 
 
@@ -106,9 +107,9 @@ def interruptible(app: App) -> Iterator[None]:
         if on_terminal():
             sys.stderr.write("\n")  # not behind what the terminal shows of Ctrl-C and progress
         if app.broker:
-            say("leaving; the workers go on with it")
+            tell("run.leaving")
         else:
-            say("stopping; what is under way is finished first (Ctrl-C again leaves at once)")
+            tell("run.stopping")
         app.courier.interrupt()
 
     with acting(stop, signal.SIGINT, once=True):

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from essaim.cli.output import print_json
 from essaim.cli.stacks import Json, control_plane
+from essaim.cli.tongue import tell
+
+if TYPE_CHECKING:
+    from essaim.bootstrap import App
 
 RosterName = Annotated[str, typer.Argument(metavar="ROSTER", help="As `students list` names it.")]
 Logins = Annotated[
@@ -17,10 +23,22 @@ Logins = Annotated[
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV on stdout.")]
 
 
+#: Threads for a roster of any size: to wait for a hypervisor takes none.
+THREADS = 16
+
+
+@contextmanager
+def roster_control_plane() -> Iterator[App]:
+    """Open the control plane for a command over many machines."""
+    with control_plane() as control:
+        control.threads = THREADS
+        yield control
+
+
 def schedule(
     roster: RosterName,
     times: Annotated[
-        str, typer.Argument(metavar="TIMES", help='When to start: "mon-fri 07:45", "lun 13:30".')
+        str, typer.Argument(metavar="TIMES", help='When to start: "mon-fri 07:45", "lundi 8h".')
     ] = "",
     stop: Annotated[str, typer.Option(metavar="TIMES", help="When to stop: 18:30.")] = "",
     off: Annotated[
@@ -48,10 +66,13 @@ def schedule(
         if stop:
             use.schedule(control, roster, "stop", stop)
         found = control.classes.lessons(roster)
+        served = use.clock_runs(control)
     if as_json:
         print_json(found)
     else:
         print_lessons(found)
+    if found and not served:
+        tell("lessons.no_controller")
 
 
 def invite(

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from essaim.cli import session
 from essaim.cli.session import Kept
-from essaim.cli.tongue import said, spoken
+from essaim.cli.tongue import in_their_language, said, spoken
 from essaim.model import errors
 from essaim.model.errors import EssaimError, RejectedError, TransientError, UnauthorisedError
 from essaim.model.words import one
@@ -313,10 +313,12 @@ def checked(answer: httpx.Response) -> httpx.Response:
     if answer.status_code == TOO_MANY:
         wait = answer.headers.get("Retry-After", "")
         hint = hint or said("server.wait", seconds=wait or "60")
-    ours = one(what, spoken())
+    ours = in_their_language(what)
+    if code != "invalid":  # whose problems are a line each
+        ours = one(ours, spoken())  # of a server that knows sentences we do not
     if spoken() != "en" and ours == what and problem.get("title"):
         ours = f"{problem['title']} : {what}"
-    raise _error(answer.status_code, code, ours, one(hint, spoken()))
+    raise _error(answer.status_code, code, ours, one(in_their_language(hint), spoken()))
 
 
 def read_json(answer: httpx.Response) -> Any:

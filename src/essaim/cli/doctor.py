@@ -33,8 +33,11 @@ def doctor(site: Site = "", lab: Lab = ".", as_json: Json = False) -> None:
     [bold]essaim doctor --site rhodey --lab examples/slurm[/bold] looks at the
     server behind examples/slurm/site/rhodey.yaml: whether it is reached and is
     the right one, what your account may do there, and the command that its
-    administrator needs for what is missing.  It starts a machine without a disk
-    for some seconds, and leaves nothing there.
+    administrator needs for what is missing.  On libvirt it starts a machine
+    without a disk for some seconds, and leaves nothing there.  Of a Proxmox
+    cluster it looks at the certificate, the token's rights, nodes, templates,
+    storages and the bridge; of any site also at its DNS, DHCP, desktop and
+    directory servers.
 
     Each line begins with ok, with !! for what works but could be better, or with
     NO for what must be put right first; then the exit code is 3.

@@ -16,8 +16,8 @@ from essaim.cli.output import print_json, table
 from essaim.cli.progress import Notes
 from essaim.cli.stacks import Json
 from essaim.cli.times import clock
-from essaim.cli.tongue import said, tell
-from essaim.model.errors import RejectedError, UnknownError
+from essaim.cli.tongue import in_their_language, said, tell
+from essaim.model.errors import InvalidError, Problem, RejectedError, UnknownError
 from essaim.model.runs import RunState
 
 app = typer.Typer(
@@ -94,7 +94,8 @@ def roster(
     [bold]retry[/bold] makes those that failed.
     """
     if verb and verb not in ON_ALL:
-        raise typer.BadParameter(f"{verb} is not one of {', '.join(ON_ALL)}")
+        what = said("seat.no_verb", verb=verb, verbs=", ".join(ON_ALL))
+        raise InvalidError([Problem(what)])
     if verb in LOSING:
         whose = " ".join(only or ())
         agree(said("seat.lost", machine=f"{name} {whose}".rstrip()), yes=yes)
@@ -121,7 +122,10 @@ def _act_on_all(client: Client, name: str, verb: str, only: list[str], *, wait: 
     work = client.post(f"/api/rosters/{name}/{verb}", {"logins": only})
     note = Notes()
     while wait and work["run"] and RunState(work["state"]).moving:
-        waits = "".join(f"· {each['what']} ({each['machines']})" for each in work["waits"][:1])
+        waits = "".join(
+            f"· {in_their_language(each['what'])} ({each['machines']})"
+            for each in work["waits"][:1]
+        )
         if work["total"]:
             note(said("seat.progress", done=work["done"], total=work["total"], waits=waits))
         time.sleep(LOOK)
@@ -235,7 +239,8 @@ def chosen(client: Client, which: str) -> str:
     if which:
         roster_name, slash, login = which.partition("/")
         if not slash or not roster_name or not login:
-            raise typer.BadParameter(said("seat.write", login=which.strip("/") or "alice"))
+            what = said("seat.write", login=which.strip("/") or "alice")
+            raise InvalidError([Problem(what)])
         return which
     found = client.get("/api/students")
     if not found:
@@ -257,7 +262,8 @@ def settled(client: Client, path: str, *, wait: bool) -> Any:
         time.sleep(LOOK)
         found = client.get(path)
     if wait and (found["failed"] or found["state"] == "stuck"):
-        raise RejectedError(f"{found['machine']}: {found['said']}: {found['failed']}")
+        why = in_their_language(found["failed"])
+        raise RejectedError(f"{found['machine']}: {found['said']}: {why}")
     return found
 
 
@@ -270,7 +276,13 @@ def _show(found: Any, *, as_json: bool) -> None:
 
 def _print(found: list[Any]) -> None:
     rows = [
-        (each["machine"], each["said"], each["address"] or "-", clock(each["since"]), each["doing"])
+        (
+            each["machine"],
+            each["said"],
+            each["address"] or "-",
+            clock(each["since"]),
+            in_their_language(each["doing"]),
+        )
         for each in found
     ]
     sys.stdout.write(table(rows, said("seat.headings").split("|")) + "\n")

@@ -109,14 +109,28 @@ def plan(
 
 def down(
     name: Annotated[str, typer.Argument(metavar="STACK", help="The stack's name, as in `status`.")],
+    forget: Annotated[
+        bool,
+        typer.Option(
+            "--forget", help="Its site never comes back: forget its machines without asking it."
+        ),
+    ] = False,
     yes: Yes = False,
     wait: Wait = True,
     as_json: Json = False,
 ) -> None:
-    """Remove a stack: its machines, their disks and their network.  The journal stays."""
+    """Remove a stack: its machines, their disks and their network.  The journal stays.
+
+    When its site does not answer, nothing is done and the exit code is 3.  For a site that is
+    gone for good, [bold]--forget[/bold] forgets the machines and lists what may be left there.
+    """
+    from essaim.cli.lost_machines import check_site, forget_stack
     from essaim.usecases import stacks as use
 
     with control_plane() as app:
+        if forget:
+            end(forget_stack(app, name, yes=yes), as_json=as_json)
+        check_site(app, use.stored_stack(app, name)[0].site, f"essaim down {name}")
         plan_it = partial(use.make_down_plan, app, name)
         outcome = carry_out(app, name, plan_it, yes=yes, wait=wait, all_goes=True)
     end(outcome, as_json=as_json)

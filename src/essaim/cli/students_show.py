@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from essaim.cli.carrying import FAILED, PARTLY, not_done
 from essaim.cli.output import duration, say
 from essaim.cli.progress import on_terminal
+from essaim.cli.tongue import in_their_language, said, spoken, tell
 
 if TYPE_CHECKING:
     from essaim.bootstrap import App
@@ -26,12 +27,12 @@ if TYPE_CHECKING:
     from essaim.usecases.students import Progress, Row
 
 _VERBS = (
-    ("enrol", "+", "to add"),
-    ("mend", "~", "to mend"),
-    ("reset", "~", "to make anew"),
-    ("wake", "~", "to start"),
-    ("withdraw", "-", "to retire"),
-    ("remove", "-", "to destroy"),
+    ("enrol", "+"),
+    ("mend", "~"),
+    ("reset", "~"),
+    ("wake", "~"),
+    ("withdraw", "-"),
+    ("remove", "-"),
 )
 #: Seconds between two plain lines, and between two looks.
 QUIET, LOOK = 5.0, 0.5
@@ -41,8 +42,8 @@ ENOUGH, RECENT = 3, 30.0
 TOLD = 20
 #: Columns of a terminal from which on a table shows everything.
 WIDE = 100
-COLUMNS = ("LOGIN", "NAME", "MACHINE", "ADDRESS", "STATE", "SINCE", "WHAT FAILED", "WHAT TO DO")
-_SPARED = ("NAME", "MACHINE", "SINCE")
+#: Of its columns, those that a narrower one does without: name, machine, since.
+_SPARED = (1, 2, 5)
 #: Which machine waits, and for how long already, is not what it waits for.
 _WHOSE = re.compile(r"\b[\w.-]+/[\w.-]+: (?:\w+ [0-9]+: )?|(?<=starts )[0-9]+ ")
 _TRIED = re.compile(r"^\w+: try [0-9]+ of [0-9]+ failed: ")
@@ -53,20 +54,24 @@ def plan_lines(planned: Planned) -> Iterator[str]:
     from essaim.plan.rosters import first_few
 
     decided, name = planned.decided, planned.roster.name
-    yield f"{name}: {decided.kept} to keep, {len(decided.changes)} to change"
-    for verb, symbol, words in _VERBS:
+    yield said("students.plan", roster=name, kept=decided.kept, changes=len(decided.changes))
+    for verb, symbol in _VERBS:
         reasons: dict[str, list[str]] = {}
         for change in decided.of(verb):
             reasons.setdefault(change.reason, []).append(change.key)
         for reason, keys in reasons.items():
-            yield f"  {symbol} {len(keys)} {words} ({reason}): {first_few(keys)}"
-    if decided.resting:
-        yield f"  · {len(decided.resting)} retired, in their grace: {first_few(decided.resting)}"
-    if decided.without:
-        yield f"  · {len(decided.without)} gave theirs back: {first_few(decided.without)}"
-    if decided.outdated:
-        few = first_few(decided.outdated)
-        yield f"  · {len(decided.outdated)} from another image (--reset makes them anew): {few}"
+            yield said(
+                "students.plan.line",
+                symbol=symbol,
+                count=len(keys),
+                verb=said(f"students.plan.{verb}"),
+                reason=in_their_language(reason),
+                few=in_their_language(first_few(keys)),
+            )
+    for kind in ("resting", "without", "outdated"):
+        if those := getattr(decided, kind):
+            few = in_their_language(first_few(those))
+            yield said(f"students.plan.{kind}", count=len(those), few=few)
 
 
 def follow(control: App, name: str, run_id: str) -> int:
@@ -84,8 +89,8 @@ def follow(control: App, name: str, run_id: str) -> int:
     last = students.progress(control, run_id)
     if run.state is not RunState.DONE:
         return not_done(run, last.done)
-    said = f", {last.failed} failed" if last.failed else ""
-    say(f"{name}: {last.done} done{said} in {took}  (run {run_id})")
+    failed = said("students.done_failed", failed=last.failed) if last.failed else ""
+    tell("students.done", roster=name, done=last.done, failed=failed, took=took, run=run_id)
     if not last.failed:
         return 0
     return PARTLY if last.done else FAILED
@@ -100,9 +105,9 @@ def tell_failures(control: App, name: str, run_id: str) -> None:
         if student.run.startswith(f"{run_id}.") and login in works and works[login].error
     ]
     for login, why in failed[:TOLD]:
-        say(f"  ✗ {login}: {why}")
+        say(f"  ✗ {login}: {in_their_language(why)}")
     if len(failed) > TOLD:
-        say(f"  and {len(failed) - TOLD} more: essaim students list {name}")
+        tell("students.more_failed", count=len(failed) - TOLD, roster=name)
 
 
 class Pace:
@@ -123,20 +128,28 @@ class Pace:
 def sentence(name: str, now: Progress, rate: float) -> str:
     """How far it is, how fast, how long it will take, and what it waits for."""
     ended = now.done + now.failed
-    parts = [f"{name}: {ended} of {now.total}"]
+    parts = [said("students.progress", roster=name, ended=ended, total=now.total)]
     if now.failed:
-        parts.append(f"{now.failed} failed")
+        parts.append(said("students.progress_failed", failed=now.failed))
     if ended >= ENOUGH and rate > 0:
-        parts.append(f"{rate * 60:.0f} a minute")
+        parts.append(said("students.progress_rate", rate=f"{rate * 60:.0f}"))
         if ended < now.total:
-            parts.append(f"about {duration((now.total - ended) / rate)} left")
+            left = duration((now.total - ended) / rate)
+            parts.append(said("students.progress_left", left=left))
     waits: dict[str, int] = {}
     for note, many in now.waits:
-        what = _WHOSE.sub("", _TRIED.sub("tries again: ", note))
+        what = _waits_for(note)
         waits[what] = waits.get(what, 0) + many
     most = sorted(waits.items(), key=lambda each: -each[1])[:2]
-    said = "; ".join(f"{what} ({many})" for what, many in most)
-    return ", ".join(parts) + (f" · {said}" if said else "")
+    told = "; ".join(f"{what} ({many})" for what, many in most)
+    return ", ".join(parts) + (f" · {told}" if told else "")
+
+
+def _waits_for(note: str) -> str:
+    """What a machine waits for, without which machine it is."""
+    again = _TRIED.match(note)
+    what = in_their_language(_WHOSE.sub("", note[again.end() :] if again else note))
+    return said("students.tries_again", why=what) if again else what
 
 
 def fitting(text: str) -> str:
@@ -160,15 +173,15 @@ def _shown(control: App, name: str, run_id: str) -> Iterator[None]:
     pace.rate(0, time.monotonic())
 
     def show() -> None:
-        said = ""
+        last = ""
         while not ended.wait(LOOK if live else QUIET):
             now = students.progress(control, run_id)
             text = sentence(name, now, pace.rate(now.done + now.failed, time.monotonic()))
             if live:
                 sys.stderr.write(f"\r\033[K{fitting(text)}")
                 sys.stderr.flush()
-            elif text != said:
-                said = text
+            elif text != last:
+                last = text
                 say(text)
 
     thread = threading.Thread(target=show, name="essaim-progress", daemon=True)
@@ -182,14 +195,24 @@ def _shown(control: App, name: str, run_id: str) -> Iterator[None]:
             sys.stderr.write("\r\033[K")
 
 
+def columns() -> list[str]:
+    """The headings of a table of students."""
+    return said("students.headings").split("|")
+
+
 def cells(row: Row) -> tuple[str, ...]:
     """One student as cells of a table."""
-    state = row.state if not row.power or row.state != "ready" else f"ready, {row.power}"
+    state = said(f"students.state.{row.state}")
+    if row.power and row.state == "ready":
+        state += f", {said(f'students.power.{row.power}')}"
     if row.until:
-        state += time.strftime(" until %Y-%m-%d", time.localtime(row.until / 1000))
+        date = time.strftime("%Y-%m-%d", time.localtime(row.until / 1000))
+        state = said("students.until", state=state, date=date)
     since = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.since / 1000))
     name = row.machine
-    return (row.login, row.name, name, row.address, state, since, row.failed or row.doing, row.todo)
+    why = in_their_language(row.failed or row.doing)
+    todo = in_their_language(row.todo)
+    return (row.login, row.name, name, row.address, state, since, why, todo)
 
 
 def print_table(rows: Sequence[Row]) -> None:
@@ -200,7 +223,7 @@ def print_table(rows: Sequence[Row]) -> None:
     if sys.stdout.isatty():
         _print_rich(shown)
     elif rows:
-        sys.stdout.write(table(shown, COLUMNS) + "\n")
+        sys.stdout.write(table(shown, columns()) + "\n")
     print_counts(rows)
 
 
@@ -209,10 +232,11 @@ def print_counts(rows: Sequence[Row]) -> None:
     counts: dict[str, int] = {}
     for row in rows:
         counts[row.state] = counts.get(row.state, 0) + 1
-    say(", ".join(f"{many} {state}" for state, many in counts.items()) or "nobody has a machine")
+    told = [f"{many} {said(f'students.count.{state}')}" for state, many in counts.items()]
+    say(", ".join(told) or said("students.counts_none"))
     if again := [row for row in rows if row.todo.startswith("essaim students retry")]:
         name = again[0].machine.partition("/")[0]
-        say(f"  → essaim students retry {name} tries {len(again)} again")
+        tell("students.retry_these", roster=name, count=len(again))
 
 
 def _print_rich(shown: Sequence[Sequence[str]]) -> None:
@@ -222,15 +246,13 @@ def _print_rich(shown: Sequence[Sequence[str]]) -> None:
 
     console = Console()
     spared = _SPARED if console.width < WIDE else ()
-    kept = [
-        at
-        for at, heading in enumerate(COLUMNS)
-        if heading not in spared and any(row[at] for row in shown)
-    ]
-    made = Table(*(COLUMNS[at] for at in kept), box=None, header_style="bold")
-    styles: dict[str, str] = {"failed": "red", "stuck": "red", "coming": "yellow", "retired": "dim"}
+    headings = columns()
+    kept = [at for at in range(len(headings)) if at not in spared and any(row[at] for row in shown)]
+    made = Table(*(headings[at] for at in kept), box=None, header_style="bold")
+    colours = {"failed": "red", "stuck": "red", "coming": "yellow", "retired": "dim"}
+    styles = {said(f"students.state.{state}"): colour for state, colour in colours.items()}
     for row in shown:
-        style = styles.get(row[4].partition(" ")[0].rstrip(","), "")
+        style = next((style for state, style in styles.items() if row[4].startswith(state)), "")
         made.add_row(*(Text(row[at], style=style) for at in kept))
     if shown:
         console.print(made)
@@ -261,20 +283,19 @@ def _harmless(value: Any) -> Any:
 def print_lessons(lessons: Sequence[Lesson]) -> None:
     """When machines are started and stopped."""
     from essaim.cli.output import table
+    from essaim.plan.timetable import shown_times
 
+    days = said("days.short").split("|")
     if not lessons:
-        say("nothing is done by the clock")
+        tell("lessons.none")
         return
-    rows = [
-        (
-            each.roster,
-            each.verb,
-            each.times,
-            time.strftime("%a %Y-%m-%d %H:%M", time.localtime(each.next_at / 1000)),
-        )
-        for each in lessons
-    ]
-    sys.stdout.write(table(rows, ("ROSTER", "DOES", "WHEN", "NEXT")) + "\n")
+    rows = []
+    for each in lessons:
+        at = time.localtime(each.next_at / 1000)
+        due = f"{days[at.tm_wday]} {time.strftime('%Y-%m-%d %H:%M', at)}"
+        when = shown_times(each.times, days, said("days.every"), spoken())
+        rows.append((each.roster, said(f"lessons.{each.verb}"), when, due))
+    sys.stdout.write(table(rows, said("lessons.headings").split("|")) + "\n")
 
 
 def print_codes(found: Sequence[tuple[Student, str]], *, as_csv: bool) -> None:
@@ -287,4 +308,4 @@ def print_codes(found: Sequence[tuple[Student, str]], *, as_csv: bool) -> None:
         writer.writerow(("login", "name", "mail", "code"))
         writer.writerows([_harmless(cell) for cell in row] for row in rows)
         return
-    sys.stdout.write(table(rows, ("LOGIN", "NAME", "MAIL", "CODE")) + "\n")
+    sys.stdout.write(table(rows, said("students.codes_headings").split("|")) + "\n")

@@ -1,4 +1,4 @@
-"""Speaks to students in the language of their terminal."""
+"""Speaks to a school in the language of its terminals."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from essaim.cli.output import say
+from essaim.model.translation import translated
 from essaim.model.words import language, words
 
 
@@ -23,3 +24,8 @@ def said(key: str, /, **fields: Any) -> str:
 def tell(key: str, /, **fields: Any) -> None:
     """Write a sentence for a person, in their language."""
     say(said(key, **fields))
+
+
+def in_their_language(text: str) -> str:
+    """A sentence from below, in the language of this terminal as far as it is known there."""
+    return translated(text, spoken())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
@@ -146,8 +146,14 @@ class RosterSchema(BaseModel):
     account: Annotated[str, BeforeValidator(_account)] = ACCOUNTS[0]
 
 
-def compose_roster(where: str, options: Mapping[str, Any] | None = None) -> Roster:
+def compose_roster(
+    where: str,
+    options: Mapping[str, Any] | None = None,
+    remembered: Callable[[str], Mapping[str, Any]] | None = None,
+) -> Roster:
     """Compose a roster: the file of settings beside the CSV, then what was said besides.
+
+    What neither says is as `remembered` has it of the roster of that name, else as usual.
 
     `where` is the CSV, or the settings of a roster that comes from a directory.  InvalidError lists
     what is wrong, with file and line; UnknownError has a near spelling of a site or an image.
@@ -164,6 +170,7 @@ def compose_roster(where: str, options: Mapping[str, Any] | None = None) -> Rost
         )
     )
     values = {"name": file.stem.lower(), **document.data, **said}
+    values = {**(remembered(str(values["name"])) if remembered else {}), **values}
     schema = problems.validate(RosterSchema, values)
     if schema is None:
         raise InvalidError(problems.found)
@@ -289,3 +296,8 @@ def roster_from_json(data: Mapping[str, Any]) -> Roster:
         lab=Path(data["lab"]),
         **{key: data[key] for key in _PLAIN},
     )
+
+
+def settings_of(roster: Roster) -> dict[str, Any]:
+    """What an earlier apply was told of a roster, for a later one that is not told it again."""
+    return {"site": roster.site.name, "image": roster.image.name, "size": asdict(roster.size)}

@@ -132,6 +132,12 @@ class SetupError(EssaimError):
     exit_code = 3
 
 
+class SiteAwayError(SetupError):
+    """A site does not answer, is not the right one, or refuses the account."""
+
+    code = "site-away"
+
+
 class StoreError(EssaimError):
     """The database cannot be used just now: that says nothing about what was being done."""
 

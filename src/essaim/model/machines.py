@@ -190,6 +190,25 @@ class GuestCommands(Protocol):
 
 
 @runtime_checkable
+class Reachable(Protocol):
+    """A driver whose machines live elsewhere."""
+
+    def check_reachable(self) -> None:
+        """SiteAwayError, within some seconds, when the site does not answer or refuses us."""
+
+
+@runtime_checkable
+class Forgets(Protocol):
+    """A driver that can give a machine up without asking the site, which may be lost for ever."""
+
+    def left_behind(self, name: MachineName) -> Mapping[str, str]:
+        """What may be left of a machine at the site, for a person to delete by hand."""
+
+    def forget(self, name: MachineName) -> None:
+        """Release all that is reserved for a machine.  Nothing is changed at the site."""
+
+
+@runtime_checkable
 class Closes(Protocol):
     """A driver that holds something open as long as it is used."""
 

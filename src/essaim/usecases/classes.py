@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from essaim.config.rosters import roster_from_json, settings_of
 from essaim.model.errors import EssaimError, RejectedError, UnknownError
 from essaim.model.names import MachineName
 from essaim.model.plans import Action, Change
@@ -29,8 +30,16 @@ VERBS = {
     "snapshot": "keep",
     "restore": "revert",
 }
+#: Kinds of processes that carry out schedules.
+CLOCKS = frozenset({"controller", "serve"})
 #: Milliseconds after which what was missed is not made up for: the class is over.
 LATE = 30 * 60 * 1000
+
+
+def earlier_settings(services: Services, name: str) -> dict[str, Any]:
+    """Site, image and size of a roster as it was last applied; nothing when it is new."""
+    body = services.rosters.get(name)
+    return {} if body is None else settings_of(roster_from_json(body))
 
 
 def power(
@@ -143,6 +152,11 @@ def unschedule(services: Services, name: str) -> None:
     """Leave the machines of a roster to people."""
     rosters.stored(services, name)
     services.classes.drop_lessons(name)
+
+
+def clock_runs(services: Services) -> bool:
+    """Whether a process lives that carries out what is scheduled."""
+    return any(process.kind in CLOCKS for process in services.workers.alive())
 
 
 def ring(services: Services) -> list[str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from essaim.config.projected import is_project
 from essaim.config.serial import fingerprint, stack_from_json, stack_to_json
 from essaim.model.errors import InvalidError, MovedError, Problem, UnknownError
-from essaim.model.machines import Networks
+from essaim.model.machines import Networks, Reachable
 from essaim.model.plans import Change, Plan, World
 from essaim.model.runs import NewRun, Run
 from essaim.model.spelling import meant
@@ -47,7 +47,7 @@ def make_plan(services: Services, composed: Composed, *, again: bool = False) ->
     With `again`, every role is applied once more, even where nothing changed.
     """
     stack = composed.stack
-    _refuse_kept(services, stack.name)
+    refuse_kept(services, stack.name)
     _refuse_move(services, stack)
     world = look(services, stack)
     return store(services, stack, composed.lab, diff(stack, world, again=again), world)
@@ -55,7 +55,7 @@ def make_plan(services: Services, composed: Composed, *, again: bool = False) ->
 
 def make_down_plan(services: Services, name: str) -> StoredPlan:
     """Plan the removal of everything a stack has."""
-    _refuse_kept(services, name)
+    refuse_kept(services, name)
     stack, lab = stored_stack(services, name)
     world = look(services, stack)
     return store(services, stack, lab, dismantle(name, world), world)
@@ -70,8 +70,10 @@ def read_plan(services: Services, plan_id: str) -> StoredPlan:
 
 
 def look(services: Services, stack: Stack) -> World:
-    """Observe all that a plan rests on, in one sweep."""
+    """Observe all that a plan rests on, in one sweep; SiteAwayError when the site is away."""
     driver = services.driver(stack.site)
+    if isinstance(driver, Reachable):
+        driver.check_reachable()
     network = driver.network(stack.name) if isinstance(driver, Networks) else stack.network
     return World(
         network=network.cidr if network else None,
@@ -230,7 +232,7 @@ def store(
     return stored
 
 
-def _refuse_kept(services: Services, name: str) -> None:
+def refuse_kept(services: Services, name: str) -> None:
     """Machines of a roster or a project have names and more that go with them."""
     if services.rosters.get(name) is not None:
         hint = f"essaim students apply or essaim students remove {name}"

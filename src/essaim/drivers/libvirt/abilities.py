@@ -15,7 +15,7 @@ from essaim.drivers.libvirt.connection import Connection
 from essaim.drivers.libvirt.doctor import doctor
 from essaim.drivers.libvirt.domains import Domains, looks_made
 from essaim.drivers.libvirt.storage import Storage
-from essaim.model.errors import RejectedError, UnknownError
+from essaim.model.errors import EssaimError, RejectedError, SiteAwayError, UnknownError
 from essaim.model.machines import Found, Snapshot
 from essaim.model.names import MachineName
 from essaim.model.stacks import Machine, Network
@@ -47,7 +47,20 @@ class Abilities:
             raise UnknownError(f"{name} does not exist")
         return seen.domain
 
-    # Slow
+    # Reachable, Slow
+
+    def check_reachable(self) -> None:
+        """SiteAwayError, within some seconds, when the server does not answer or refuses us."""
+        try:
+            self.connection.get()
+        except SiteAwayError:
+            raise
+        except EssaimError as error:
+            site = self.connection.settings.site
+            what = f"site {site} cannot be reached: {error.what.removeprefix(f'site {site}: ')}"
+            raise SiteAwayError(
+                what, hint=error.hint or f"essaim doctor --site {site} says more"
+            ) from error
 
     def answers_within(self) -> float:
         """Seconds a machine may take from power-on to its first answer before it is silent."""

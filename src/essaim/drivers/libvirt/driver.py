@@ -6,7 +6,7 @@ import secrets
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,6 +17,7 @@ from essaim.drivers.libvirt.abilities import Abilities
 from essaim.drivers.libvirt.accelerator import Accelerators
 from essaim.drivers.libvirt.bases import Bases
 from essaim.drivers.libvirt.connection import Connection
+from essaim.drivers.libvirt.definition import domain_name
 from essaim.drivers.libvirt.domains import Domains, Seen
 from essaim.drivers.libvirt.machines import Machines, mark_boot, power_off
 from essaim.drivers.libvirt.networks import Networks
@@ -114,6 +115,16 @@ class Libvirt(Abilities):
         if self.connection.folder is not None:
             host = self.connection.settings.host
             dial.forget(self.connection.folder, host, *seen.facts.door)
+
+    def left_behind(self, name: MachineName) -> Mapping[str, str]:
+        """What may be left of a machine at the site, for a person to delete by hand."""
+        check_name(name)
+        return {"domain": domain_name(name)}
+
+    def forget(self, name: MachineName) -> None:
+        """Release all that is reserved for a machine.  Nothing is changed at the site."""
+        check_name(name)
+        self._machines.forget(name)
 
     def start(self, name: MachineName) -> None:
         """Power it on.  Nothing if it runs."""

@@ -165,6 +165,10 @@ class Machines:
         if disk in mine:
             self._storage.remove(disk)
 
+    def forget(self, name: MachineName) -> None:
+        """Release what is reserved for a machine, without asking the server."""
+        self._reservations.release(self._settings.site, str(name))
+
     def leftovers(self, stack: str) -> list[MachineName]:
         """Machines of which there are volumes."""
         volume = re.compile(rf"{re.escape(stack)}\.({NAME.pattern})\..+")

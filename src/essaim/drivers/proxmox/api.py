@@ -7,11 +7,9 @@ by its fingerprint, a ticket is renewed in one place, and no environment is read
 from __future__ import annotations
 
 import logging
-import ssl
 import threading
 import time
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import requests
 from proxmoxer.backends.https import JsonSerializer  # type: ignore[import-untyped]
@@ -19,12 +17,15 @@ from proxmoxer.core import (  # type: ignore[import-untyped]
     ProxmoxResource,
     ResourceException,
 )
-from requests.adapters import HTTPAdapter
 from typing_extensions import override
 
 from essaim.drivers.proxmox.refusals import Refusal, missing_privilege, sort
 from essaim.drivers.proxmox.settings import Settings, secret_of
-from essaim.model.errors import EssaimError, RejectedError, SetupError, TransientError
+from essaim.drivers.proxmox.tls import untrusted, verifying
+from essaim.model.errors import EssaimError, RejectedError, TransientError
+
+if TYPE_CHECKING:
+    from requests.adapters import HTTPAdapter
 
 #: Seconds to connect, and for an answer: Proxmox VE waits up to 10 s for a lock before it answers.
 TIMEOUT = (5.0, 30.0)
@@ -35,7 +36,6 @@ _UNAUTHORISED, _NO_ROUTE = 401, 595
 _AGAIN = (0.1, 0.5)
 #: Seconds for which a server that did not answer is asked last.
 _AWAY = 30.0
-_CONNECTIONS = 32
 #: The code of a call that may have been carried out although nothing was heard of it.
 BROKEN_OFF = 1
 
@@ -71,59 +71,6 @@ def _denied(code: int, text: str) -> str:
     return f"give the account a role with {privilege.replace('|', ' or ')} on {path}"
 
 
-class _Pinned(HTTPAdapter):
-    """Believes one certificate, whoever signed it and whatever name it has."""
-
-    def __init__(self, fingerprint: str) -> None:
-        self._fingerprint = fingerprint
-        super().__init__(pool_maxsize=_CONNECTIONS)
-
-    @override
-    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE  # the fingerprint is compared instead
-        super().init_poolmanager(
-            *args,
-            **kwargs,
-            ssl_context=context,
-            assert_fingerprint=self._fingerprint,
-            assert_hostname=False,
-        )
-
-    @override
-    def cert_verify(self, conn: Any, url: str, verify: Any, cert: Any) -> None:
-        """Leave it to the fingerprint."""
-
-
-class _Trusting(HTTPAdapter):
-    """Believes what one authority has signed, read once."""
-
-    def __init__(self, context: ssl.SSLContext) -> None:
-        self._context = context
-        super().__init__(pool_maxsize=_CONNECTIONS)
-
-    @override
-    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        super().init_poolmanager(*args, **kwargs, ssl_context=self._context)
-
-    @override
-    def cert_verify(self, conn: Any, url: str, verify: Any, cert: Any) -> None:
-        """The context has the authority already."""
-
-
-def _context(settings: Settings) -> ssl.SSLContext:
-    try:
-        if "-----BEGIN" in settings.ca:
-            return ssl.create_default_context(cadata=settings.ca)
-        return ssl.create_default_context(cafile=str(Path(settings.ca).expanduser()))
-    except (OSError, ssl.SSLError) as error:
-        raise SetupError(
-            f"site {settings.site}: its authority {settings.ca} cannot be read: {error}",
-            hint="ca: a copy of /etc/pve/pve-root-ca.pem of any node",
-        ) from error
-
-
 class _Auth(requests.auth.AuthBase):
     """Shows a token with each request, or a ticket that is renewed."""
 
@@ -152,9 +99,7 @@ class _Auth(requests.auth.AuthBase):
 
     def _log_in(self) -> None:
         given = {"username": self._settings.user, "password": secret_of(self._settings)}
-        answer = self._session.post(
-            f"{self._base}/access/ticket", data=given, auth=_nobody, timeout=TIMEOUT
-        )
+        answer = self._session.post(f"{self._base}/access/ticket", data=given, auth=_nobody)
         if not answer.ok:
             raise ResourceException(answer.status_code, answer.reason, answer.reason or "")
         data = answer.json()["data"]
@@ -169,8 +114,11 @@ def _nobody(request: requests.PreparedRequest) -> requests.PreparedRequest:
 class _Session(requests.Session):
     """Reads no environment, keeps as many connections as threads ask, and never waits for ever."""
 
-    def __init__(self, settings: Settings, base: str, adapter: HTTPAdapter) -> None:
+    def __init__(
+        self, settings: Settings, base: str, adapter: HTTPAdapter, timeout: tuple[float, float]
+    ) -> None:
         super().__init__()
+        self.timeout = timeout
         self.trust_env = False
         self.verify = not settings.fingerprint  # which is compared instead
         self.mount("https://", adapter)
@@ -178,20 +126,21 @@ class _Session(requests.Session):
 
     @override
     def request(self, method: Any, url: Any, **given: Any) -> requests.Response:  # type: ignore[override]
-        return super().request(method, url, **{"timeout": TIMEOUT, **given})
+        return super().request(method, url, **{"timeout": self.timeout, **given})
 
 
 class Api:
     """A cluster's API.  Any number of threads may call at once; each call has a connection."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, timeout: tuple[float, float] = TIMEOUT) -> None:
         self.settings = settings
+        self.timeout = timeout  #: seconds to connect, and for an answer
         self.calls = 0  #: how many were made, for whoever counts
         self._lock = threading.Lock()
         self._doors: dict[str, ProxmoxResource] = {}
         self._away: dict[str, float] = {}
 
-    def get(self, path: str, **params: Any) -> Any:
+    def get(self, path: str, /, **params: Any) -> Any:
         """Ask; ApiError when it is refused.  An answer that is none is asked for again."""
         for pause in _AGAIN:
             try:
@@ -202,6 +151,10 @@ class Api:
                     raise
             time.sleep(pause)
         return self._call("GET", path, params)
+
+    def ask_once(self, path: str) -> Any:
+        """Ask each server once at most; for who would rather hear that none answers."""
+        return self._call("GET", path, {})
 
     def post(self, path: str, **data: Any) -> Any:
         """Have something done."""
@@ -251,11 +204,11 @@ class Api:
         except requests.exceptions.ConnectTimeout as error:
             raise ApiError(Refusal.LOST, f"{url} does not answer") from error
         except requests.exceptions.SSLError as error:
-            raise _untrusted(url, error) from error
+            raise untrusted(url, error) from error
         except requests.exceptions.ConnectionError as error:
             raise _unconnected(url, error) from error
         except requests.exceptions.Timeout as error:
-            what = f"{url}: no answer to {method} {path} in {TIMEOUT[1]:g} s"
+            what = f"{url}: no answer to {method} {path} in {self.timeout[1]:g} s"
             raise ApiError(Refusal.LOST, what, code=BROKEN_OFF) from error
         except requests.exceptions.RequestException as error:
             raise ApiError(Refusal.LOST, f"{url}: {error}", code=BROKEN_OFF) from error
@@ -265,8 +218,7 @@ class Api:
             if url not in self._doors:
                 base = f"{url}/api2/json"
                 its = self.settings
-                adapter = _Pinned(its.fingerprint) if its.fingerprint else _Trusting(_context(its))
-                session = _Session(its, base, adapter)
+                session = _Session(its, base, verifying(its), self.timeout)
                 self._doors[url] = ProxmoxResource(
                     base_url=base, session=session, serializer=JsonSerializer()
                 )
@@ -283,15 +235,18 @@ def _refusal(error: ResourceException) -> ApiError:
     return ApiError(sort(error.status_code, text), text.strip(), code=error.status_code)
 
 
-def _untrusted(url: str, error: Exception) -> SetupError:
-    return SetupError(
-        f"{url} is not who it should be: {error}",
-        hint="ca: a copy of /etc/pve/pve-root-ca.pem, and the name in url as in its certificate",
-    )
-
-
 def _unconnected(url: str, error: requests.exceptions.ConnectionError) -> ApiError:
     reason = getattr(error.args[0] if error.args else None, "reason", None)
     # A connection that broke may have carried the request: the code says there is doubt.
     code = BROKEN_OFF if reason is None else 0
-    return ApiError(Refusal.LOST, f"{url} cannot be reached: {reason or error}", code=code)
+    return ApiError(Refusal.LOST, f"{url} cannot be reached: {plain(reason or error)}", code=code)
+
+
+def plain(error: BaseException) -> str:
+    """Why a connection failed, as the operating system says it, without names of classes."""
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, OSError) and found.strerror:
+            return found.strerror.lower()
+        found = found.__cause__ or found.__context__
+    return str(error)

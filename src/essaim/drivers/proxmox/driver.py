@@ -21,6 +21,7 @@ from essaim.drivers.proxmox.numbers import boot_moment, boot_number
 from essaim.drivers.proxmox.refusals import Refusal
 from essaim.drivers.proxmox.settings import read
 from essaim.drivers.proxmox.sights import Sights
+from essaim.drivers.proxmox.site_checks import SiteChecks
 from essaim.drivers.proxmox.uses import Limits
 from essaim.drivers.proxmox.wishes import Extras
 from essaim.model.errors import NotYetError, RejectedError, UnknownError
@@ -38,7 +39,7 @@ _AWAY = 15.0
 _ANSWERS_WITHIN = 180.0
 
 
-class Proxmox:
+class Proxmox(SiteChecks):
     """Machines as guests of one cluster.
 
     `plane` says which control plane this is.  May be used by any number of threads and processes at

@@ -15,7 +15,7 @@ from essaim.drivers.proxmox.clerk import Clerk
 from essaim.drivers.proxmox.cluster import Cluster, Guest, Listing
 from essaim.drivers.proxmox.guests import Wanted
 from essaim.drivers.proxmox.jobs import Job
-from essaim.model.errors import NotYetError
+from essaim.model.errors import NotYetError, RejectedError
 from essaim.model.names import MachineName
 from essaim.model.stacks import Image
 from essaim.plan.limits import Gate
@@ -73,8 +73,12 @@ class Making:
 
     def check(self, image: Image) -> None:
         """See that the site has what machines are made from; RejectedError when it has not."""
-        source, what = guests.source_of(image)
         listing = self._cluster.listing()
+        try:
+            source, what = guests.source_of(image)
+        except RejectedError as error:
+            hint = f"name a template: --template NAME; {places.offered(listing)}"
+            raise RejectedError(error.what, hint=hint) from error
         if source == "template":
             places.templates(listing, what, guests.kind_of(image), image.name)
         elif source == "ostemplate" and archives.is_short(what) and (up := self._rooms(listing)):

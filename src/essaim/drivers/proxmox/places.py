@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from essaim.drivers.proxmox.cluster import Guest, Listing
 from essaim.model.errors import NotYetError, RejectedError
-from essaim.model.spelling import meant
+from essaim.model.spelling import SHOWN, meant
 
 #: Seconds after which a node that does not answer is asked again.
 _ANSWER = 10.0
@@ -39,12 +39,25 @@ def templates(listing: Listing, wanted: str | int, kind: str, image: str) -> lis
     ]
     if not found:
         names = [guest.name for guest in every if kind in ("", guest.kind)]
+        what = f"{kind} template {wanted}" if kind else f"template {wanted}"
         raise RejectedError(
-            f"image {image}: there is no {kind or 'lxc or qemu'} template {wanted}",
-            hint=meant(str(wanted), names, kind="there are")
-            or "make one, or let the account see it: VM.Audit and VM.Clone on it",
+            f"image {image}: there is no {what}",
+            hint=meant(str(wanted), names) or offered(listing, kind),
         )
     return found
+
+
+def offered(listing: Listing, kind: str = "") -> str:
+    """Say which templates a site has, by name and id."""
+    every = sorted(
+        (guest.name, guest.id)
+        for guest in listing.guests.values()
+        if guest.template and kind in ("", guest.kind)
+    )
+    if not every:
+        return "make one, or let the account see it: VM.Audit and VM.Clone on it"
+    shown = ", ".join(f"{name} ({number})" for name, number in every[:SHOWN])
+    return f"the site has: {shown}" + (", …" if len(every) > SHOWN else "")
 
 
 def room(listing: Listing, busy: Mapping[str, int], among: Collection[str]) -> dict[str, float]:

@@ -220,12 +220,22 @@ def node_status(cluster: Cluster, call: Call) -> dict[str, Any]:
 
 
 @answers("GET /nodes/{node}/network")
-def network(cluster: Cluster, _call: Call) -> list[dict[str, Any]]:
-    """The bridges of a node."""
-    return [
+def network(cluster: Cluster, call: Call) -> list[dict[str, Any]]:
+    """The cards and bridges of a node; of bridges that are asked for, those one may use."""
+    kind = str(call.said.get("type", ""))
+    found = [
         {"iface": name, "type": "bridge", "active": 1, "autostart": 1, "bridge_vlan_aware": 1}
-        for name in cluster.settings.bridges
+        for name in cluster.nodes[call.node].settings.bridges or cluster.settings.bridges
     ]
+    if kind.startswith("any_"):
+        return [row for row in found if _may_plug(cluster, call.who, str(row["iface"]))]
+    found.append({"iface": "eno1", "type": "eth", "active": 1, "autostart": 1})
+    return [row for row in found if kind in ("", row["type"])]
+
+
+def _may_plug(cluster: Cluster, who: str, bridge: str) -> bool:
+    there = cluster.access.privileges(who, f"/sdn/zones/localnetwork/{bridge}")
+    return not there.isdisjoint(("SDN.Use", "SDN.Audit"))
 
 
 @answers("GET /storage")

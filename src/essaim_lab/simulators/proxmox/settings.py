@@ -39,6 +39,7 @@ class NodeSettings:
     shutdown_seconds: float = 4.0
     snapshot_seconds: float = 1.0
     start_timeout: float = 0.0  #: a start that takes longer fails; 0: none does
+    bridges: tuple[str, ...] = ()  #: of its own; else those of the cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
