@@ -14,8 +14,11 @@ from docs.blocks import ROOT
 
 #: Programs of others that pages show.  What they are told is not ours to check, but for files.
 TOOLS = frozenset(
-    "ansible-playbook caddy cat cd cp curl docker docker-compose exec export git grep kill lab"
-    " mariadb mariadb-dump pdnsutil pg_dump psql scp sh ssh ssh-keyscan tar".split()
+    re.findall(
+        r"\S+",
+        "ansible-playbook caddy cat cd cp curl docker docker-compose exec export git grep kill lab"
+        " mariadb mariadb-dump pdnsutil pg_dump psql scp sh ssh ssh-keyscan tar",
+    )
 )
 _OPERATORS = frozenset({";", "&", "&&", "|", "||", "{", "}", "(", ")"})
 _REDIRECTIONS = frozenset({"<", ">", ">>", ">&", "<<"})

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: Ended by Ctrl-C, as shells count it.
 INTERRUPTED = 130
+#: What the scripts of shells run for every Tab; quick, so before everything else.
+COMPLETE = "__complete"
 
 
 def main(program: str = "essaim") -> None:
@@ -23,9 +25,15 @@ def main(program: str = "essaim") -> None:
     `program` is how the user called it: the launcher of a checkout passes `./essaim`.
     """
     from essaim.cli.program import use_program
-    from essaim.model.errors import EssaimError, MissingExtraError
 
     use_program(program)
+    if sys.argv[1:2] == [COMPLETE]:
+        from essaim.cli.completion.answer import answer
+
+        answer(sys.argv[2:])
+        return
+    from essaim.model.errors import EssaimError, MissingExtraError
+
     try:
         _command()(prog_name=program)
     except MissingExtraError as error:
