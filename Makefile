@@ -18,7 +18,7 @@ dev:             ## Make the development environment from the lock files
 lock:            ## Resolve the dependencies anew and write the lock files (needs uv)
 	$(COMPILE) pyproject.toml --extra celery --extra postgresql --extra school --extra server -o requirements.lock
 	$(COMPILE) pyproject.toml --extra celery --extra compare --extra nix --extra postgresql --extra school --extra server --group dev -c requirements.lock -o requirements-dev.lock
-	$(COMPILE) pyproject.toml --extra libvirt -c requirements-dev.lock -o requirements-libvirt.lock
+	for extra in compare libvirt nix; do $(COMPILE) pyproject.toml --extra $$extra -c requirements-dev.lock -o requirements-$$extra.lock || exit 1; done
 
 test: dev        ## Run every test; installs the Debian packages they need when root
 	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder

@@ -127,6 +127,15 @@ def test_machines_that_are_gone_are_missed(twin):
         assert f"NO  twin/{name} is not there" in twin.between
 
 
+def test_overrides_are_taken_as_by_lock(twin):
+    """What README says: the arguments of `lock` and `up`, typed again."""
+    person, lab = twin.person, str(twin.lab)
+    same = json.loads(person.types("verify", lab, "nodes=1", "size=tiny", "--json"))
+    assert same["verdict"] == "identical"
+    other = person.types("verify", lab, "nodes=2", code=1)
+    assert "nodes-2" in other
+
+
 def test_no_secret_is_in_a_lock_or_a_report(twin):
     assert "swordfish" not in (twin.lab / "essaim.lock").read_text()
     assert "swordfish" not in json.dumps(twin.reports)

@@ -101,9 +101,9 @@ def test_a_missing_package_is_told(monkeypatch):
         monkeypatch.delitem(sys.modules, f"essaim.servers.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "dns.flags", None)
     monkeypatch.setitem(sys.modules, "dns", None)
-    with pytest.raises(SetupError, match="the package dns") as caught:
+    with pytest.raises(SetupError, match="the Python package dns") as caught:
         making.make_names(MADE["Rfc2136"][1])
-    assert "pip install" in caught.value.hint
+    assert "--prepare school" in caught.value.hint
 
 
 def test_importing_how_they_are_made_loads_none_of_their_libraries():

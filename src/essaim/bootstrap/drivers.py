@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
-from essaim.model.errors import SetupError, TransientError, UnknownError
+from essaim.model.errors import MissingExtraError, TransientError, UnknownError
 from essaim.model.machines import Form
 from essaim.model.spelling import meant
 
@@ -47,8 +47,8 @@ def _proxmox(app: App, site: Site) -> Driver:
     try:
         from essaim.drivers.proxmox.driver import Proxmox
     except ModuleNotFoundError as error:
-        raise SetupError(
-            f"the Python package {error.name} is missing", hint="pip install 'essaim[proxmox]'"
+        raise MissingExtraError(
+            f"the Python package {error.name} is not installed", "proxmox"
         ) from error
     from essaim.store.limits import Limits
 

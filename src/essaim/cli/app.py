@@ -39,6 +39,7 @@ from essaim.cli import (
     students,
     worker,
 )
+from essaim.cli.completion.command import completion
 
 app = typer.Typer(
     name="essaim",
@@ -102,6 +103,7 @@ app.command(rich_help_panel=CARE)(doctor.doctor)
 app.add_typer(lab.app, name="lab", rich_help_panel=CARE)
 app.command(rich_help_panel=CARE)(inventory.adopt)
 app.command(rich_help_panel=CARE)(check.check)
+app.command(rich_help_panel=CARE)(completion)
 
 
 def _version(wanted: bool) -> None:

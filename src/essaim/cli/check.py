@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from essaim.cli.output import print_json
+from essaim.cli.program import localise
 from essaim.cli.stacks import Json
 
 if TYPE_CHECKING:
@@ -78,8 +79,10 @@ def check(
         print_json(findings)
     else:
         for each in findings:
-            sys.stdout.write(f"{'ok ' if each.ok else 'NO '} {each.name:<18} {each.text}\n")
+            sys.stdout.write(
+                f"{'ok ' if each.ok else 'NO '} {each.name:<18} {localise(each.text)}\n"
+            )
             if each.hint:
-                sys.stdout.write(f"{'':22} → {each.hint}\n")
+                sys.stdout.write(f"{'':22} → {localise(each.hint)}\n")
     unusable = findings[0].name == "database" and not findings[0].ok and len(findings) == 1
     sys.exit(UNUSABLE if unusable else 0 if all(each.ok for each in findings) else WRONG)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from essaim.cli.output import print_json, say
+from essaim.cli.program import localise
 from essaim.cli.stacks import Json, control_plane
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def doctor(site: Site = "", lab: Lab = ".", as_json: Json = False) -> None:
         print_json(checks)
     else:
         for check in checks:
-            sys.stdout.write(_line(check) + "\n")
+            sys.stdout.write(localise(_line(check)) + "\n")
         say(_summary(checks, site))
     sys.exit(0 if all(check.ok for check in checks) else MISSING)
 

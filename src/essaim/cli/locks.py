@@ -73,12 +73,16 @@ def lock(
     )
 
 
-def verify(where: Where, file: File = "", as_json: Json = False) -> None:
+def verify(
+    where: Where, overrides: Overrides = None, file: File = "", as_json: Json = False
+) -> None:
     """Prove a running cluster against its lock, machine by machine.  Changes nothing.
 
     What is described now is compared with the lock, and then each machine: its image,
     name, address and packages, every file its roles put there, whether their steps
     still hold and their work is done.
+
+    Without KEY=VALUE the stack is described as it was locked; with them, as they say.
 
     Exit codes: 0 identical, 1 different, 3 it cannot be told.
     """
@@ -91,7 +95,7 @@ def verify(where: Where, file: File = "", as_json: Json = False) -> None:
         where = _place(app, where)
         path = Path(file) if file else locking.lock_of(where)
         known = locking.read_lock(path)
-        composed = compose(where, known.overrides)
+        composed = compose(where, overrides or known.overrides)
         try:
             found = verifying.verify(app, known, composed)
         except EssaimError as error:

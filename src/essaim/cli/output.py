@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from essaim.cli.program import localise
+
 if TYPE_CHECKING:
     from essaim.model.plans import Plan
 
@@ -36,7 +38,7 @@ def _plain(value: Any) -> Any:
 
 def say(text: str = "") -> None:
     """Write a line for people; results stay alone on stdout."""
-    sys.stderr.write(text + "\n")
+    sys.stderr.write(localise(text) + "\n")
 
 
 def table(rows: Iterable[Sequence[str]], headings: Sequence[str]) -> str:

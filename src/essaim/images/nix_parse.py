@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from essaim.images.inside import environment
-from essaim.model.errors import InvalidError, Problem, SetupError
+from essaim.model.errors import InvalidError, MissingExtraError, Problem, SetupError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,9 +89,8 @@ def _parser() -> Any:
         import tree_sitter  # noqa: PLC0415 - heavy, and only for those who use Nix
         import tree_sitter_nix  # noqa: PLC0415
     except ImportError as error:
-        raise SetupError(
-            f"Nix files cannot be parsed here: {error.name} is not installed",
-            hint="install Essaim with its extra: pip install 'essaim[nix]'",
+        raise MissingExtraError(
+            f"Nix files cannot be parsed here: {error.name} is not installed", "nix"
         ) from error
     return tree_sitter.Parser(tree_sitter.Language(tree_sitter_nix.language()))
 

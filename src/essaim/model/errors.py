@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from essaim.model.extras import install_hint
+
 
 class EssaimError(Exception):
     """Something Essaim can explain to a person without a traceback."""
@@ -136,6 +138,15 @@ class SiteAwayError(SetupError):
     """A site does not answer, is not the right one, or refuses the account."""
 
     code = "site-away"
+
+
+class MissingExtraError(SetupError):
+    """An optional part of Essaim is needed and not installed."""
+
+    def __init__(self, what: str, extra: str, *, otherwise: str = "") -> None:
+        hint = install_hint(extra)
+        super().__init__(what, hint=f"{hint}, {otherwise}" if otherwise else hint)
+        self.extra = extra
 
 
 class StoreError(EssaimError):

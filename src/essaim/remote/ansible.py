@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from essaim.model.errors import RejectedError, SetupError, TransientError
+from essaim.model.errors import MissingExtraError, RejectedError, TransientError
 from essaim.remote.inventory import prepare
 from essaim.remote.logs import Log, mask
 from essaim.remote.playlog import PlayLog, TaskResult
@@ -62,9 +62,8 @@ def find_program() -> str:
     beside = Path(sys.executable).parent / "ansible-playbook"
     found = str(beside) if beside.exists() else shutil.which("ansible-playbook")
     if not found:
-        raise SetupError(
-            "this role is an Ansible playbook, and there is no ansible-playbook here",
-            hint="install it beside Essaim: pip install 'essaim[ansible]'",
+        raise MissingExtraError(
+            "this role is an Ansible playbook, and there is no ansible-playbook here", "ansible"
         )
     return found
 

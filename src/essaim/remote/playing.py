@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from essaim.config.plays import Hidden, Play
-from essaim.model.errors import RejectedError, SetupError, TransientError
+from essaim.model.errors import MissingExtraError, RejectedError, TransientError
 from essaim.remote.ansible import find_program, hang_up
 from essaim.remote.inventory import CONFIG, Foreign, ssh_options, to_yaml, write_private
 from essaim.remote.keyring import alias
@@ -76,9 +76,8 @@ def play(
 def find_runner() -> Path:
     """Return the folder ansible-playbook is in; SetupError when that or ansible-runner lacks."""
     if find_spec("ansible_runner") is None:
-        raise SetupError(
-            "playbooks are played by ansible-runner, which is not installed here",
-            hint="install it beside Essaim: pip install 'essaim[ansible]'",
+        raise MissingExtraError(
+            "playbooks are played by ansible-runner, which is not installed here", "ansible"
         )
     return Path(find_program()).parent
 

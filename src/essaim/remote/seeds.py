@@ -14,7 +14,7 @@ import time
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from essaim.model.errors import SetupError
+from essaim.model.errors import MissingExtraError
 from essaim.remote.keyring import public_half
 
 if TYPE_CHECKING:
@@ -147,9 +147,8 @@ def _library() -> ModuleType:
     try:
         from pycdlib import dates, headervd, pycdlib  # noqa: PLC0415 - in the extra `libvirt` only
     except ImportError as error:
-        raise SetupError(
-            f"the disk that tells a machine who it is cannot be written: {error}",
-            hint="run: ./essaim --prepare libvirt",
+        raise MissingExtraError(
+            f"the disk that tells a machine who it is cannot be written: {error}", "libvirt"
         ) from error
     still = SimpleNamespace(**vars(time))
     still.time, still.localtime = lambda: _MADE_AT, time.gmtime

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import sqlalchemy as sa
 
-from essaim.model.errors import EssaimError, RejectedError, SetupError, TransientError
+from essaim.model.errors import EssaimError, MissingExtraError, RejectedError, TransientError
 from essaim.servers.waiting import away
 
 _STRANGER = re.compile(r"authentication failed|no password supplied|Access denied", re.IGNORECASE)
@@ -62,4 +62,5 @@ def _sentence(exc: sa.exc.DBAPIError) -> str:
 
 
 def _missing(exc: ModuleNotFoundError) -> EssaimError:
-    return SetupError(f"{exc.name} is not installed", hint=f"pip install {exc.name}")
+    extra = "mariadb" if exc.name == "pymysql" else "postgresql"
+    return MissingExtraError(f"the Python package {exc.name} is not installed", extra)

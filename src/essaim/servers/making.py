@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from essaim.config.secrets import read_secret
-from essaim.model.errors import SetupError
+from essaim.model.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from essaim.model.school import Addresses, Desktops, Directory, Names
@@ -101,6 +101,6 @@ def _installed() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as exc:
-        raise SetupError(
-            f"the package {exc.name} is not installed", hint="pip install 'essaim[school]'"
+        raise MissingExtraError(
+            f"the Python package {exc.name} is not installed", "school"
         ) from exc

@@ -20,6 +20,7 @@ from spnego.exceptions import FeatureMissingError, SpnegoError
 from typing_extensions import override
 
 from essaim.model.errors import EssaimError, RejectedError, SetupError, TransientError
+from essaim.model.extras import package_hint
 from essaim.servers.waiting import away
 
 #: Shells kept open: Windows lets an account have 30 of them.
@@ -155,8 +156,8 @@ class Shells:
         if isinstance(exc, _LACKS):
             return SetupError(
                 f"{self}: this computer cannot log in by {self._login.auth}: {exc}",
-                hint="pip install 'pypsrp[kerberos]' or 'pypsrp[credssp]', and see krb5.conf and "
-                "klist; or choose another auth",
+                hint=f"{package_hint('pypsrp[kerberos,credssp]')}, and see krb5.conf and klist; "
+                "or choose another auth",
             )
         if isinstance(exc, AuthenticationError) or (
             isinstance(exc, WSManFaultError) and exc.code == _DENIED

@@ -22,7 +22,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from essaim.model.errors import SetupError, StoreAwayError, StoreBrokenError
+from essaim.model.errors import MissingExtraError, SetupError, StoreAwayError, StoreBrokenError
 from essaim.store.faults import Fault, fault_of
 from essaim.store.migrate import migrate
 
@@ -250,9 +250,8 @@ def open_database(url: str, pool: tuple[int, int] = POOL) -> Database:
             pool_recycle=1800,
         )
     except ModuleNotFoundError as error:
-        raise SetupError(
-            f"the Python package {error.name} is missing",
-            hint=f"pip install 'essaim[{driver.partition('+')[0]}]'",
+        raise MissingExtraError(
+            f"the Python package {error.name} is not installed", driver.partition("+")[0]
         ) from error
     if backend in {"mariadb", "mysql"}:
         sa.event.listen(engine, "connect", _mariadb_settings)

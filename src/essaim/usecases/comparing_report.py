@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from essaim import __version__
 from essaim.config.tree import LIBRARY
-from essaim.model.errors import SetupError
+from essaim.model.errors import MissingExtraError
 from essaim.plan.comparing import METRICS, Metric, Spread
 from essaim.usecases.comparing_files import jobs_csv, results_csv, results_json, summary
 
@@ -33,11 +33,12 @@ SHORT = 16
 
 
 def require_plots() -> None:
-    """SetupError, before anything is raised, when figures could not be drawn."""
+    """MissingExtraError, before anything is raised, when figures could not be drawn."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise SetupError(
+        raise MissingExtraError(
             "figures are drawn with matplotlib, which is not installed",
-            hint="pip install 'essaim[compare]', or say --no-plots",
+            "compare",
+            otherwise="or say --no-plots",
         )
 
 
