@@ -69,6 +69,8 @@ def test_a_cluster_is_raised_grown_shrunk_and_leaves_nothing(person):
         f"nodes-{k}" for k in range(1, 4)
     }
 
+    _drifts_and_is_mended(person)
+
     alive = traces(person, "slurm")
     assert len(alive["processes"]) > 4  # four machines and their keeper
     place = person.state / "sandbox" / "slurm"
@@ -76,3 +78,17 @@ def test_a_cluster_is_raised_grown_shrunk_and_leaves_nothing(person):
     assert alive["cgroups"] == sorted(map(str, offered))
     person.types("down", "slurm", "--yes")
     assert traces(person, "slurm") == before
+
+
+def _drifts_and_is_mended(person):
+    """A daemon that died and a file edited by hand are seen, shown, and put right."""
+    person.types("run", "slurm/nodes-1", "--", "pkill", "-x", "slurmd")
+    edit = ["sed", "-i", "s/^KillWait=5/KillWait=50/", "/etc/slurm/slurm.conf"]
+    person.types("run", "slurm/controller", "--", *edit)
+    said = person.types("plan", "examples/slurm", "nodes=3", "--deep")
+    assert "step slurmd would run again; not ready: exit 1" in said
+    assert re.search(r"^ +-KillWait=50\n +\+KillWait=5$", said, re.MULTILINE), said
+    mended = person.types("up", "examples/slurm", "nodes=3", "--deep")
+    assert "2 machines to configure" in mended
+    assert "done in" in mended
+    assert "nothing to change" in person.types("up", "examples/slurm", "nodes=3", "--deep")

@@ -39,6 +39,14 @@ class World:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Drift:
+    """How a role on a machine differs from what was applied, as seen on the machine."""
+
+    reason: str
+    detail: str = ""  #: unified diffs of the files that differ; never a secret
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """One line of a plan.  `waits` names the keys of changes that must come first."""
 
@@ -52,6 +60,7 @@ class Change:
     reason: str = ""
     digest: str = ""  #: for `configure`: recorded once the role is applied
     waits: tuple[str, ...] = ()
+    detail: str = ""  #: for people: what was changed by hand, as a diff
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from essaim.model.errors import InvalidError, Problem
 from essaim.model.machines import Observed, Power
-from essaim.model.plans import Action, Change, World
+from essaim.model.plans import Action, Change, Drift, World
 from essaim.model.stacks import Machine, Stack
 from essaim.plan.digest import RoleDigests
 
 NETWORK = "network"
 
+#: By machine (STACK/MACHINE) and role.
+Drifts = Mapping[tuple[str, str], Drift]
+_NO_DRIFT: Drifts = MappingProxyType({})
 
-def diff(stack: Stack, world: World, *, again: bool = False) -> tuple[Change, ...]:
+
+def diff(
+    stack: Stack, world: World, *, again: bool = False, drift: Drifts = _NO_DRIFT
+) -> tuple[Change, ...]:
     """List the changes that would make `world` match `stack`, providers before those who need them.
 
-    With `again`, every role is applied once more.  Laws: without it, applied to its own result it
-    is empty; every `waits` names an earlier change.
+    With `again`, every role is applied once more; with `drift`, those that drifted.  Laws: without
+    them, applied to its own result it is empty; every `waits` names an earlier change.
     """
-    return tuple(_Diff(stack, world, again=again).changes())
+    return tuple(_Diff(stack, world, again=again, drift=drift).changes())
 
 
 def dismantle(stack: str, world: World) -> tuple[Change, ...]:
@@ -49,9 +56,10 @@ def dismantle(stack: str, world: World) -> tuple[Change, ...]:
 class _Diff:
     """One planning.  Holds the indexes that keep it linear in the number of machines."""
 
-    def __init__(self, stack: Stack, world: World, *, again: bool) -> None:
+    def __init__(self, stack: Stack, world: World, *, again: bool, drift: Drifts) -> None:
         self.stack = stack
         self.again = again
+        self.drift = drift
         self.moved_network = world.network is not None and world.network != stack.network.cidr
         # A network of another shape takes its machines with it.
         self.world = World(images=world.images) if self.moved_network else world
@@ -184,6 +192,8 @@ class _Diff:
         if before.boot != self.world.machines[name].boot:
             return "machine has restarted since"
         differences = RoleDigests.differences(before.digest, self.digests.of(machine, role))
+        if not differences and (drifted := self.drift.get((name, role))):
+            return drifted.reason
         return ", ".join(differences) or ("asked for again" if self.again else "")
 
     def role(
@@ -210,6 +220,7 @@ class _Diff:
             reason=wanted[at],
             digest=self.digests.of(machine, role),
             waits=self.waits(machine, role),
+            detail=drifted.detail if (drifted := self.drift.get(at)) else "",
         )
         self.role_change[at] = change
         self.visiting.remove(at)

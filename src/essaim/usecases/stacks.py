@@ -21,6 +21,7 @@ from essaim.plan.diff import diff, dismantle
 from essaim.plan.digest import world_fingerprint
 from essaim.plan.eta import estimate
 from essaim.plan.serial import plan_from_json, plan_to_json
+from essaim.usecases.drift import find_drift
 
 if TYPE_CHECKING:
     from essaim.config.compose import Composed
@@ -41,16 +42,21 @@ class StoredPlan:
     stack: Stack
 
 
-def make_plan(services: Services, composed: Composed, *, again: bool = False) -> StoredPlan:
+def make_plan(
+    services: Services, composed: Composed, *, again: bool = False, deep: bool = False
+) -> StoredPlan:
     """Compare a composed stack with the world and store the difference.
 
-    With `again`, every role is applied once more, even where nothing changed.
+    With `again`, every role is applied once more, even where nothing changed.  With `deep`, the
+    machines are looked into: roles whose files, steps or daemons are not as applied are applied.
     """
     stack = composed.stack
     _refuse_kept(services, stack.name)
     _refuse_move(services, stack)
     world = look(services, stack)
-    return store(services, stack, composed.lab, diff(stack, world, again=again), world)
+    drift = find_drift(services, stack, composed.lab, world) if deep else {}
+    changes = diff(stack, world, again=again, drift=drift)
+    return store(services, stack, composed.lab, changes, world)
 
 
 def make_down_plan(services: Services, name: str) -> StoredPlan:
