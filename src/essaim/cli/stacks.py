@@ -210,3 +210,5 @@ def _show_status(stack: Any) -> None:
         for m in stack.machines
     ]
     sys.stdout.write(table(rows, ("MACHINE", "POWER", "ADDRESS", "ROLES", "PENDING")) + "\n")
+    for note in stack.notes:
+        say(f"  · {note}")

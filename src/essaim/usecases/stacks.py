@@ -184,6 +184,11 @@ class StackStatus:
     source: str
     machines: Sequence[MachineStatus]
     run: Run | None  #: the last apply
+    notes: Sequence[str] = ()  #: what holds for its machines on this computer and may surprise
+
+
+#: Keys of what a driver says of a machine that people should know, once for the stack.
+_NOTED = ("limits", "disk")
 
 
 def status(services: Services, name: str) -> StackStatus:
@@ -192,7 +197,11 @@ def status(services: Services, name: str) -> StackStatus:
     world = look(services, stack)
     machines = [_machine_status(machine, world) for machine in stack.machines]
     runs = services.journal.list(subject=name, workflow="apply", limit=1)
-    return StackStatus(name, stack.site.name, stack.source, machines, runs[0] if runs else None)
+    notes = dict.fromkeys(
+        str(machine.detail[key]) for machine in machines for key in _NOTED if key in machine.detail
+    )
+    last = runs[0] if runs else None
+    return StackStatus(name, stack.site.name, stack.source, machines, last, list(notes))
 
 
 def _machine_status(machine: Machine, world: World) -> MachineStatus:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from essaim.drivers.sandbox import linux
+from essaim.drivers.sandbox import linux, view
 from essaim.drivers.sandbox.files import Definition, read
 from essaim.drivers.sandbox.netlink import Netlink, hardware_address
 
@@ -61,6 +61,7 @@ class Order:
     gateway: str
     prefix: int
     rootless: bool
+    cpus: Sequence[int] = ()  #: the processors it runs on
     cgroups: Sequence[Path] = ()
 
 
@@ -75,6 +76,9 @@ def become_machine(order: Order) -> NoReturn:
     for group in order.cgroups:
         with contextlib.suppress(OSError):  # then it is not limited by this one
             (group / "cgroup.procs").write_text("0")
+    if order.cpus:
+        with contextlib.suppress(OSError):  # one of them may have been switched off
+            os.sched_setaffinity(0, order.cpus)
     outside = Netlink()
     linux.unshare(_NAMESPACES | (linux.CLONE_NEWCGROUP if order.cgroups else 0))
     _plug(order, outside)
@@ -185,13 +189,14 @@ def _mount_rest(order: Order) -> None:
     plain = linux.MS_NOSUID | linux.MS_NODEV
     linux.mount("proc", "proc", "proc", plain | linux.MS_NOEXEC)
     _mount_sys(order)
-    linux.mount("tmpfs", "tmp", "tmpfs", plain, "mode=1777")
-    linux.mount("tmpfs", "run", "tmpfs", plain, "mode=0755")
+    view.cover(order.home, order.cpus, order.definition.memory)
+    linux.mount("tmpfs", "tmp", "tmpfs", plain, f"mode=1777{_half(order)}")
+    linux.mount("tmpfs", "run", "tmpfs", plain, f"mode=0755{_half(order)}")
     for name, mode in (("sshd", 0o755), ("lock", 0o1777), (SHARED[5:], 0o755)):
         Path("run", name).mkdir()
         Path("run", name).chmod(mode)
     linux.bind(str(order.hosts), SHARED[1:], readonly=True)
-    _mount_dev()
+    _mount_dev(order)
     if not order.rootless:
         # As root these would reach the computer itself; only the network's settings are our own.
         linux.bind("proc/sys/net", "proc/sys/net")
@@ -220,7 +225,13 @@ def _mount_sys(order: Order) -> None:
         linux.mount("cgroup", f"sys/fs/cgroup/{controller}", "cgroup", flags, controller)
 
 
-def _mount_dev() -> None:
+def _half(order: Order) -> str:
+    """Bound what is kept in memory to half of the machine's, as the kernel does for a computer."""
+    memory = order.definition.memory
+    return f",size={memory << 19}" if memory else ""
+
+
+def _mount_dev(order: Order) -> None:
     linux.mount("tmpfs", "dev", "tmpfs", linux.MS_NOSUID, "mode=0755")
     for name, minor in _DEVICES.items():
         _device(name, os.makedev(1, minor))
@@ -229,7 +240,8 @@ def _mount_dev() -> None:
         Path("dev", name).mkdir()
     quiet = linux.MS_NOSUID | linux.MS_NOEXEC
     linux.mount("devpts", "dev/pts", "devpts", quiet, "newinstance,ptmxmode=0666,mode=0620,gid=5")
-    linux.mount("tmpfs", "dev/shm", "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "mode=1777")
+    shared = linux.MS_NOSUID | linux.MS_NODEV
+    linux.mount("tmpfs", "dev/shm", "tmpfs", shared, f"mode=1777{_half(order)}")
     for link, target in (
         ("ptmx", "pts/ptmx"),
         ("fd", "/proc/self/fd"),

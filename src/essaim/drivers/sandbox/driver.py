@@ -64,17 +64,19 @@ class Sandbox:
         rootfs = self._rootfs(image).absolute()
         if not rootfs.is_dir():
             raise RejectedError(f"image {image.name} is not at {rootfs}", hint="build it first")
-        definition = Definition(
-            name=name.machine,
-            address=machine.address,
-            image=image.digest,
-            rootfs=str(rootfs),
-            memory=machine.size.memory,
-        )
+        # A living keeper of an earlier version knows no more of a machine than this.
+        definition = {
+            "name": name.machine,
+            "address": machine.address,
+            "image": image.digest,
+            "rootfs": str(rootfs),
+            "memory": machine.size.memory,
+        }
         planted = {"host_key": seed.host_key, "authorized_keys": list(seed.authorized_keys)}
         if self.network(name.stack) != Network(cidr=str(block_of(network))):
             self.open_network(name.stack, network)
-        client.ask_or_start(layout, "create", machine=asdict(definition), seed=planted)
+        more = {"cores": machine.size.cores}
+        client.ask_or_start(layout, "create", machine=definition, seed=planted, **more)
 
     def destroy(self, name: MachineName) -> None:
         """Remove the machine and its disk, whatever its power.  Nothing if it is gone."""

@@ -33,6 +33,7 @@ class Definition:
     image: str  #: digest
     rootfs: str
     memory: int  #: MiB, 0 for no limit
+    cores: int = 0  #: 0 for no limit
 
 
 class Layout:

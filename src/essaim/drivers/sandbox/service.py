@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from essaim.drivers.sandbox import disks
+from essaim.drivers.sandbox import disks, view
 from essaim.drivers.sandbox.cgroups import Cgroups
 from essaim.drivers.sandbox.files import Definition, Layout, read, write_machine, write_text
 from essaim.drivers.sandbox.hands import FULL, Hands, KeeperError, Kept
@@ -64,14 +64,15 @@ class Keeper:
             rootless=self._rootless,
             cgroups=Cgroups.find(self._layout.root, rootless=self._rootless),
             in_memory=disks.prepare(self._layout, rootless=self._rootless),
+            machines=self._machines,
         )
         self._hands.clean()
-        self._machines = {
-            found.name: Kept(found, self._loop) for found in self._layout.definitions()
-        }
+        for found in self._layout.definitions():
+            self._machines[found.name] = Kept(found, self._loop)
         with suppress(OSError):  # on a full disk what is there can still be removed
             self._write_hosts()
         self._listen()
+        view.warm_up()
         gc.freeze()
 
     def _listen(self) -> None:
@@ -90,6 +91,7 @@ class Keeper:
     def _mind_the_directory(self) -> Task:
         """End when the stack's directory was deleted: nobody could reach the machines any more."""
         while self._closing or self._is_there():
+            self._hands.show_memory()
             yield Pause(_LOOK_SECONDS)
         _log(f"{self._layout.root} is gone")
         yield from self._hands.end_all(self._sorted())
@@ -148,7 +150,9 @@ class Keeper:
         if op == "listen":
             return {}, self._offer(request["port"])
         if op == "create":
-            self._create(Definition(**request["machine"]), request["seed"])
+            # Apart from the rest, so that a keeper of an earlier version overlooks them.
+            more = {"cores": request.get("cores", 0)}
+            self._create(Definition(**request["machine"], **more), request["seed"])
         elif op == "close":
             yield from self._close()
         else:
