@@ -43,6 +43,8 @@ def test_a_cluster_is_raised_grown_shrunk_and_leaves_nothing(person):
     four = person.types("run", "slurm/controller", "--", "srun", "-N4", "hostname")
     assert names(four) == {f"nodes-{k}" for k in range(1, 5)}
 
+    _a_batch_job_finds_its_files(person)
+
     assert "nothing to change" in person.types("up", "examples/slurm", "nodes=4")
 
     plan = json.loads(person.types("plan", "examples/slurm", "nodes=6", "--json"))
@@ -78,6 +80,19 @@ def test_a_cluster_is_raised_grown_shrunk_and_leaves_nothing(person):
     assert alive["cgroups"] == sorted(map(str, offered))
     person.types("down", "slurm", "--yes")
     assert traces(person, "slurm") == before
+
+
+def _a_batch_job_finds_its_files(person):
+    """Submitted from a home directory; what it prints is seen on every machine."""
+    write = "printf '#!/bin/sh\\ncat words; hostname\\n' >job.sh; echo from $USER >words"
+    for who, home in (("student", "/home/student"), ("root", "/root")):
+        submit = f"cd {home}; USER={who}; {write}; sbatch --wait -w nodes-3 -o said job.sh"
+        person.types(
+            "run", "slurm/controller", "--", "runuser", "-u", who, "--", "sh", "-c", submit
+        )
+        for machine in ("controller", "nodes-1", "nodes-3"):
+            said = person.types("run", f"slurm/{machine}", "--", "cat", f"{home}/said")
+            assert said == f"from {who}\nnodes-3\n"
 
 
 def _drifts_and_is_mended(person):

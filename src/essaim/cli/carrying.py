@@ -73,6 +73,8 @@ def show_plan(stored: StoredPlan) -> None:
         say(f"{stored.plan.stack}: nothing to change")
         return
     say(plan_summary(stored.plan))
+    for note in stored.stack.notes:
+        say(f"  · {note}")
     for line in (*plan_lines(stored.plan), *drift_lines(stored.plan)):
         say(line)
 

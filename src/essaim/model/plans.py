@@ -33,6 +33,7 @@ class World:
     """All that was seen when a plan was made."""
 
     network: str | None = None  #: cidr, None when there is none
+    internet: bool = False  #: whether the network's machines reach the internet through it
     images: frozenset[str] = frozenset()  #: digests of the images that are ready for use
     machines: Mapping[str, Observed] = field(default_factory=dict)
     applied: Mapping[tuple[str, str], Applied] = field(default_factory=dict)

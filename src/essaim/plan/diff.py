@@ -64,6 +64,7 @@ class _Diff:
         # A network of another shape takes its machines with it.
         self.world = World(images=world.images) if self.moved_network else world
         self.no_network = world.network is None
+        self.internet = world.internet
         self.digests = RoleDigests(stack)
         self.machine_change: dict[str, Change] = {}
         self.role_change: dict[tuple[str, str], Change] = {}
@@ -87,8 +88,9 @@ class _Diff:
     def networks(self) -> Iterator[Change]:
         cidr = self.stack.network.cidr
         if self.no_network:
+            reason = f"{cidr}, with internet access" if self.stack.network.internet else cidr
             yield Change(
-                key=NETWORK, action=Action.ADD, verb="open", machine=self.stack.name, reason=cidr
+                key=NETWORK, action=Action.ADD, verb="open", machine=self.stack.name, reason=reason
             )
         elif self.moved_network:
             yield Change(
@@ -97,6 +99,14 @@ class _Diff:
                 verb="reopen",
                 machine=self.stack.name,
                 reason=f"becomes {cidr}; every machine is made anew",
+            )
+        elif self.internet != self.stack.network.internet:
+            yield Change(
+                key=NETWORK,
+                action=Action.CHANGE,
+                verb="open",
+                machine=self.stack.name,
+                reason=f"internet access {'closes' if self.internet else 'opens'}",
             )
 
     def builds(self) -> Iterator[Change]:
@@ -155,18 +165,23 @@ class _Diff:
     ) -> tuple[Action, str, str] | None:
         if seen is None:
             return Action.ADD, "raise", "not there"
-        if seen.image != self.stack.images[machine.image].digest:
-            return Action.CHANGE, "rebuild", f"image {machine.image} changed"
-        if seen.address != machine.address:
-            why = f"address moves from {seen.address} to {machine.address}"
-            return Action.CHANGE, "rebuild", why
-        extra = applied - set(machine.roles)
-        if extra:
-            why = f"role {min(extra)} is no longer wanted, and a role cannot be taken back"
+        if why := self.outdated(machine, seen, applied):
             return Action.CHANGE, "rebuild", why
         if seen.power is Power.OFF:
             return Action.CHANGE, "start", "is off"
         return None
+
+    def outdated(self, machine: Machine, seen: Observed, applied: set[str]) -> str:
+        """Say why a machine has to be made anew; nothing when it need not."""
+        if seen.image != self.stack.images[machine.image].digest:
+            return f"image {machine.image} changed"
+        if seen.address != machine.address:
+            return f"address moves from {seen.address} to {machine.address}"
+        if seen.shared != machine.shared:
+            return f"shares {', '.join(machine.shared) or 'no folders'} with the others"
+        if extra := applied - set(machine.roles):
+            return f"role {min(extra)} is no longer wanted, and a role cannot be taken back"
+        return ""
 
     # -- roles ----------------------------------------------------------------------------------
 

@@ -81,6 +81,7 @@ def look(services: Services, stack: Stack) -> World:
     network = driver.network(stack.name) if isinstance(driver, Networks) else stack.network
     return World(
         network=network.cidr if network else None,
+        internet=network.internet if network else False,
         images=frozenset(
             i.digest for i in stack.images.values() if services.images.ready(i, driver.form)
         ),

@@ -87,6 +87,7 @@ class Hands:
             "name": made.name,
             "address": made.address,
             "image": made.image,
+            "shared": list(made.shared),
             "boot": kept.boot,
             "detail": detail,
         }
@@ -145,12 +146,15 @@ class Hands:
                 f"{self._call(kept)} cannot start: its image is not at {made.rootfs}",
                 "build the image again, or remove the machine",
             )
+        for path in made.shared:
+            disks.share(self.layout.folder(path), Path(made.rootfs, path[1:]))
         limits = self._limits(kept)
         return boot.Order(
             definition=made,
             home=self.layout.machine(made.name),
             disk=(self.layout.memory if self.in_memory else self.layout.machines) / made.name,
             hosts=self.layout.hosts,
+            shared={path: self.layout.folder(path) for path in made.shared},
             bridge=self.bridge,
             gateway=self.network["gateway"],
             prefix=self.network["prefix"],
@@ -216,7 +220,8 @@ class Hands:
         if self.in_memory:
             linux.umount(str(self.layout.memory))
             self.in_memory = False
-        yield from self._remove([self.layout.machines, self.layout.memory])
+        layout = self.layout
+        yield from self._remove([layout.machines, layout.memory, layout.shared])
 
     def _hide(self, kept: Kept) -> Path:
         """Make a machine not count any more, in one step."""
