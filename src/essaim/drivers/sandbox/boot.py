@@ -94,6 +94,8 @@ def become_machine(order: Order) -> NoReturn:
     if seed:
         # Not sooner: a link that another machine left in a shared folder would lead outside.
         _plant(order.definition.name, seed)
+    else:
+        _renew_resolv_conf()
     linux.sethostname(order.definition.name)
     os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
     os.dup2(console, 1)
@@ -188,6 +190,15 @@ def _plant(name: str, seed: dict[str, Any]) -> None:
     keys = "".join(f"{key.strip()}\n" for key in seed["authorized_keys"])
     _put("/root/.ssh/authorized_keys", keys, 0o600)
     _put(HOST_KEY, seed["host_key"].rstrip("\n") + "\n", 0o600)
+
+
+def _renew_resolv_conf() -> None:
+    """Give a machine of an earlier version, which had a file of its own, the one of all."""
+    file = Path("/etc/resolv.conf")
+    with contextlib.suppress(OSError):  # somebody may have put there what they like
+        if not file.is_symlink() and file.read_text() == "# names come from /etc/hosts\n":
+            file.unlink()
+            file.symlink_to(f"{SHARED}/{file.name}")
 
 
 def _put(name: str, text: str, mode: int = 0o644) -> None:

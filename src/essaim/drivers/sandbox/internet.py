@@ -18,6 +18,8 @@ from essaim.drivers.sandbox.hands import KeeperError
 from essaim.drivers.sandbox.loop import READ, Loop, Ready, Task
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from essaim.drivers.sandbox.files import Layout
 
 _DNS = 53
@@ -41,7 +43,7 @@ class WayOut:
         """Whether somebody passes on what machines send."""
         return self._uplink is not None
 
-    def open(self) -> Task:
+    def open(self) -> Generator[Any, Any, socket.socket]:
         """Open it, anew if need be; gives the socket that the uplink is to be started with."""
         yield from self.close()
         gateway, prefix = self._network["gateway"], self._network["prefix"]

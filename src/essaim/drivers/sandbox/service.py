@@ -157,7 +157,9 @@ class Keeper:
             return {}, self._offer(request["port"])
         if op == "create":
             # Apart from the rest, so that a keeper of an earlier version overlooks them.
-            more = {key: request[key] for key in ("cores", "shared") if key in request}
+            more: dict[str, Any] = {
+                key: request[key] for key in ("cores", "shared") if key in request
+            }
             self._create(Definition(**request["machine"], **more), request["seed"])
             return more, None
         elif op == "close":
@@ -182,7 +184,10 @@ class Keeper:
         """Open or close the way out; gives the socket for the uplink where it opens."""
         yield self._last  # one at a time, and not while the stack is being removed
         try:
-            return (yield from self._way_out.open() if on else self._way_out.close())
+            if on:
+                return (yield from self._way_out.open())
+            yield from self._way_out.close()
+            return None
         finally:
             self._last.give()
 
