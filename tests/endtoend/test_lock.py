@@ -186,6 +186,17 @@ def test_a_hand_edited_machine_is_found_out(twin):
     assert "ok  description" in said
     assert "ok  twin/head" in said
     assert "twin: different (1 identical, 1 different)" in said
+    *_, mend, anew = said.splitlines()
+    assert mend == f"mend with: essaim up {twin.lab} --locked --deep"
+    assert anew.endswith(f"essaim down twin, then essaim up {twin.lab} --locked")
+
+
+def test_the_line_that_mends_does(twin):
+    """The machine that was edited by hand is as its roles write it again."""
+    twin.person.types("up", str(twin.lab), "--locked", "--deep")
+    said = twin.person.types("verify", str(twin.lab), code=1)
+    assert "role node" not in said
+    assert "lacks packages: less" in said
 
 
 def test_another_image_is_named_and_so_is_another_secret(twin):

@@ -43,6 +43,8 @@ def test_a_cluster_is_raised_grown_shrunk_and_leaves_nothing(person):
     four = person.types("run", "slurm/controller", "--", "srun", "-N4", "hostname")
     assert names(four) == {f"nodes-{k}" for k in range(1, 5)}
 
+    _a_batch_job_finds_its_files(person)
+
     assert "nothing to change" in person.types("up", "examples/slurm", "nodes=4")
 
     plan = json.loads(person.types("plan", "examples/slurm", "nodes=6", "--json"))
@@ -69,6 +71,8 @@ def test_a_cluster_is_raised_grown_shrunk_and_leaves_nothing(person):
         f"nodes-{k}" for k in range(1, 4)
     }
 
+    _drifts_and_is_mended(person)
+
     alive = traces(person, "slurm")
     assert len(alive["processes"]) > 4  # four machines and their keeper
     place = person.state / "sandbox" / "slurm"
@@ -76,3 +80,30 @@ def test_a_cluster_is_raised_grown_shrunk_and_leaves_nothing(person):
     assert alive["cgroups"] == sorted(map(str, offered))
     person.types("down", "slurm", "--yes")
     assert traces(person, "slurm") == before
+
+
+def _a_batch_job_finds_its_files(person):
+    """Submitted from a home directory; what it prints is seen on every machine."""
+    write = "printf '#!/bin/sh\\ncat words; hostname\\n' >job.sh; echo from $USER >words"
+    for who, home in (("student", "/home/student"), ("root", "/root")):
+        submit = f"cd {home}; USER={who}; {write}; sbatch --wait -w nodes-3 -o said job.sh"
+        person.types(
+            "run", "slurm/controller", "--", "runuser", "-u", who, "--", "sh", "-c", submit
+        )
+        for machine in ("controller", "nodes-1", "nodes-3"):
+            said = person.types("run", f"slurm/{machine}", "--", "cat", f"{home}/said")
+            assert said == f"from {who}\nnodes-3\n"
+
+
+def _drifts_and_is_mended(person):
+    """A daemon that died and a file edited by hand are seen, shown, and put right."""
+    person.types("run", "slurm/nodes-1", "--", "pkill", "-x", "slurmd")
+    edit = ["sed", "-i", "s/^KillWait=5/KillWait=50/", "/etc/slurm/slurm.conf"]
+    person.types("run", "slurm/controller", "--", *edit)
+    said = person.types("plan", "examples/slurm", "nodes=3", "--deep")
+    assert "step slurmd would run again; not ready: exit 1" in said
+    assert re.search(r"^ +-KillWait=50\n +\+KillWait=5$", said, re.MULTILINE), said
+    mended = person.types("up", "examples/slurm", "nodes=3", "--deep")
+    assert "2 machines to configure" in mended
+    assert "done in" in mended
+    assert "nothing to change" in person.types("up", "examples/slurm", "nodes=3", "--deep")

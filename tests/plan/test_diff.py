@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from essaim.model.errors import InvalidError
 from essaim.model.machines import Power
-from essaim.model.plans import World
+from essaim.model.plans import Drift, Plan, World
 from essaim.plan.diff import diff, dismantle
 from essaim.plan.digest import world_fingerprint
 from essaim.plan.serial import plan_from_json, plan_to_json
@@ -99,6 +99,7 @@ def test_an_order_that_bites_its_tail_is_refused():
         ({"power": Power.OFF}, "start", "is off"),
         ({"image": "old"}, "rebuild", "image debian changed"),
         ({"address": "10.77.0.99"}, "rebuild", "address moves from 10.77.0.99 to 10.77.0.11"),
+        ({"shared": ("/home",)}, "rebuild", "shares no folders with the others"),
     ],
 )
 def test_a_machine_that_differs_says_why(change, verb, reason):
@@ -178,3 +179,27 @@ def test_roles_can_be_applied_again_at_will():
             ("nodes-1", "node"),
         )
     ]
+
+
+def test_internet_access_opens_and_closes_and_touches_no_machine():
+    world, stack = settled(1), cluster(1)
+    opened = replace(stack, network=replace(stack.network, internet=True))
+    (change,) = diff(opened, world)
+    assert (change.verb, change.reason) == ("open", "internet access opens")
+    after = obey(opened, world, (change,))
+    assert diff(opened, after) == ()
+    assert world_fingerprint(after) != world_fingerprint(world)
+    (change,) = diff(stack, after)
+    assert (change.verb, change.reason) == ("open", "internet access closes")
+
+
+def test_roles_that_drifted_are_applied_again_and_no_others():
+    world, stack = settled(2), cluster(2)
+    drift = {("lab/nodes-2", "node"): Drift(reason="not ready: exit 1", detail="a diff\n")}
+    (change,) = diff(stack, world, drift=drift)
+    assert (change.machine, change.role) == ("lab/nodes-2", "node")
+    assert (change.reason, change.detail) == ("not ready: exit 1", "a diff\n")
+    plan = Plan(stack="lab", changes=(change,), world="", wanted="")
+    assert plan_from_json(plan_to_json(plan)) == plan
+    plain = replace(plan, changes=(replace(change, detail=""),))
+    assert "detail" not in plan_to_json(plain)["changes"][0], "as an earlier version expects it"

@@ -65,16 +65,17 @@ def cluster(nodes: int, *, name: str = "lab", **changes: object) -> Stack:
 def obey(stack: Stack, world: World, changes: tuple[Change, ...]) -> World:  # noqa: C901 - one case a verb
     """The world after every change was carried out, in the order given."""
     machines, applied, images = dict(world.machines), dict(world.applied), set(world.images)
-    network = world.network
+    network, internet = world.network, world.internet
     wanted = {str(machine.name): machine for machine in stack.machines}
     for change in changes:
         match change.verb:
             case "open":
-                network = stack.network.cidr
+                network, internet = stack.network.cidr, stack.network.internet
             case "reopen":
                 network, machines, applied = stack.network.cidr, {}, {}
+                internet = stack.network.internet
             case "close":
-                network, machines, applied = None, {}, {}
+                network, internet, machines, applied = None, False, {}, {}
             case "build":
                 images.add(stack.images[change.key.removeprefix("image-")].digest)
             case "retire" | "destroy":
@@ -93,6 +94,7 @@ def obey(stack: Stack, world: World, changes: tuple[Change, ...]) -> World:  # n
                     address=machine.address,
                     image=image.digest,
                     boot=f"{before.boot if before else ''}+",
+                    shared=before.shared if before and change.verb == "start" else machine.shared,
                 )
             case "configure":
                 assert machines[change.machine].power is Power.ON
@@ -104,7 +106,13 @@ def obey(stack: Stack, world: World, changes: tuple[Change, ...]) -> World:  # n
                 )
             case other:
                 assert other == "gate"
-    return World(network=network, images=frozenset(images), machines=machines, applied=applied)
+    return World(
+        network=network,
+        internet=internet,
+        images=frozenset(images),
+        machines=machines,
+        applied=applied,
+    )
 
 
 @st.composite
@@ -123,6 +131,7 @@ def worlds(draw: st.DrawFn, *, name: str = "lab", most: int = 6) -> World:
             address=draw(st.sampled_from([machine.address, "10.77.9.9"])),
             image=draw(st.sampled_from(["i" * 64, "old"])),
             boot=boot,
+            shared=draw(st.sampled_from([(), ("/home",)])),
         )
         for role in draw(st.sets(st.sampled_from([*machine.roles, "gone"]))):
             applied[str(machine.name), role] = Applied(
@@ -135,4 +144,7 @@ def worlds(draw: st.DrawFn, *, name: str = "lab", most: int = 6) -> World:
     if network is None:
         machines, applied = {}, {}
     images = draw(st.sampled_from([frozenset(), frozenset({"i" * 64})]))
-    return World(network=network, images=images, machines=machines, applied=applied)
+    internet = network is not None and draw(st.booleans())
+    return World(
+        network=network, internet=internet, images=images, machines=machines, applied=applied
+    )

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from essaim.cli.asking import agree
+from essaim.cli.drift import drift_lines
 from essaim.cli.output import duration, plan_lines, plan_summary, print_json, say
 from essaim.cli.progress import Progress, on_terminal, shown
 from essaim.cli.signals import acting
@@ -73,7 +74,9 @@ def show_plan(stored: StoredPlan) -> None:
         say(f"{stored.plan.stack}: nothing to change")
         return
     say(plan_summary(stored.plan))
-    for line in plan_lines(stored.plan):
+    for note in stored.stack.notes:
+        say(f"  · {note}")
+    for line in (*plan_lines(stored.plan), *drift_lines(stored.plan)):
         say(line)
 
 

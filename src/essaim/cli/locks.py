@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -105,7 +106,8 @@ def verify(
     if as_json:
         print_json(_document(found))
     else:
-        sys.stdout.writelines(f"{line}\n" for line in _lines(found, known))
+        lines = [*_lines(found, known), *verifying.mending(found, shlex.quote(where))]
+        sys.stdout.writelines(f"{line}\n" for line in lines)
         for note in found.notes:
             say(f"  · {note}")
     code = {"identical": 0, "different": DIFFERENT}.get(found.verdict, CANNOT)

@@ -32,6 +32,10 @@ Wait = Annotated[
 Again = Annotated[
     bool, typer.Option("--again", help="Apply every role once more, even where nothing changed.")
 ]
+Deep = Annotated[
+    bool,
+    typer.Option("--deep", help="Look into the machines too: dead daemons, files edited by hand."),
+]
 Locked = Annotated[
     bool, typer.Option("--locked", help="Refuse what is not as in essaim.lock, in words.")
 ]
@@ -52,6 +56,7 @@ def up(
     multirun: Sweep = False,
     locked: Locked = False,
     again: Again = False,
+    deep: Deep = False,
     yes: Yes = False,
     wait: Wait = True,
     as_json: Json = False,
@@ -74,7 +79,9 @@ def up(
             outcomes.append(carry_out(app, name, lambda: ready, yes=yes, wait=False))
         else:
             outcomes += [
-                _bring_up(app, where, each, locked=locked, again=again, yes=yes, wait=wait)
+                _bring_up(
+                    app, where, each, locked=locked, again=again, deep=deep, yes=yes, wait=wait
+                )
                 for each in _sweep(where, overrides or [], multirun=multirun)
             ]
     if as_json:
@@ -87,6 +94,7 @@ def plan(
     overrides: Overrides = None,
     multirun: Sweep = False,
     again: Again = False,
+    deep: Deep = False,
     as_json: Json = False,
 ) -> None:
     """Say what `up` would do, why, and about how long it would take.  Changes nothing."""
@@ -97,7 +105,7 @@ def plan(
     found: list[dict[str, Any]] = []
     with control_plane() as app:
         for each in _sweep(where, overrides or [], multirun=multirun):
-            stored = use.make_plan(app, compose(where, each), again=again)
+            stored = use.make_plan(app, compose(where, each), again=again, deep=deep)
             found.append({"id": stored.id, **plan_to_json(stored.plan)})
             if not as_json:
                 show_plan(stored)
@@ -185,6 +193,7 @@ def _bring_up(
     *,
     locked: bool,
     again: bool,
+    deep: bool,
     yes: bool,
     wait: bool,
 ) -> dict[str, Any]:
@@ -192,7 +201,7 @@ def _bring_up(
     from essaim.usecases import stacks as use
 
     composed = _compose_locked(app, where, overrides) if locked else compose(where, overrides)
-    plan_it = partial(use.make_plan, app, composed, again=again)
+    plan_it = partial(use.make_plan, app, composed, again=again, deep=deep)
     return carry_out(app, composed.stack.name, plan_it, yes=yes, wait=wait)
 
 
@@ -215,3 +224,5 @@ def _show_status(stack: Any) -> None:
         for m in stack.machines
     ]
     sys.stdout.write(table(rows, ("MACHINE", "POWER", "ADDRESS", "ROLES", "PENDING")) + "\n")
+    for note in stack.notes:
+        say(f"  · {note}")

@@ -17,10 +17,10 @@ from essaim.config.topology import Layout, check_groups, machines, network_of, p
 from essaim.model.errors import InvalidError, Place, Problem, UnknownError
 from essaim.model.names import NAME
 from essaim.model.spelling import meant, near
-from essaim.model.stacks import Image, Network, Size, Stack
+from essaim.model.stacks import Image, Network, Site, Size, Stack
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from essaim.config.composition import Composition
     from essaim.config.documents import Keys
@@ -83,6 +83,7 @@ def build(
         sizes=sizes,
         network=network,
         every=every,
+        shared=schema.shared if DRIVERS[site.driver].shares else (),
     )
     where = places(layout, problems)
     problems.check()
@@ -91,7 +92,9 @@ def build(
     return Stack(
         name=schema.name,
         site=site,
-        network=Network(cidr=str(network)),
+        network=Network(
+            cidr=str(network), internet=schema.network.internet and DRIVERS[site.driver].enclosed
+        ),
         machines=made,
         images=images,
         roles={name: read.role for name, read in roles.items()},
@@ -99,7 +102,15 @@ def build(
         bootstrap=schema.bootstrap,
         source=tree.where,
         overrides=tuple(overrides),
+        notes=tuple(_notes(schema, site)),
     )
+
+
+def _notes(schema: StackSchema, site: Site) -> Iterator[str]:
+    """Say what the site does not give."""
+    if schema.shared and not DRIVERS[site.driver].shares:
+        folders = ", ".join(schema.shared)
+        yield f"site {site.name} shares no folders: every machine has {folders} for itself"
 
 
 def _check_keys(composition: Composition, values: dict[str, Any], problems: Problems) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 DRIVERS: Mapping[str, Kind[Any]] = {
     "libvirt": drivers_libvirt.KIND,
     "proxmox": drivers_proxmox.KIND,
-    "sandbox": Kind(SiteSchema, names=True, seeds=False),
+    "sandbox": Kind(SiteSchema, names=True, seeds=False, shares=True, enclosed=True),
 }
 
 

@@ -39,6 +39,8 @@ class Kind(Generic[Schema]):
     seeds: bool  #: its machines run cloud-init at their first boot
     stocked: bool = False  #: machines may be made from what a site has, by the name it has there
     bridged: bool = False  #: each machine is put onto the network that it names
+    shares: bool = False  #: machines of a stack can have folders in common
+    enclosed: bool = False  #: machines reach nothing outside unless the stack says so
     #: Whether the values may be looked at further: problems quote what does not fit.
     showable: Callable[[Mapping[str, Any], Problems], bool] = lambda _values, _problems: True
     #: Notes what does not fit together.

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from essaim.config.problems import HintedError
+from essaim.config.shared import check_shared
 
 #: Who applies the roles of a new machine: we, over SSH, or the machine itself.
 BOOTSTRAPS = ("ssh", "cloud-init")
@@ -127,6 +128,7 @@ class NetworkSchema(_Schema):
     """The stack's own network."""
 
     cidr: str
+    internet: bool = False
 
 
 class AwxSchema(_Schema):
@@ -173,6 +175,7 @@ class StackSchema(_Schema):
         dict[str, Annotated[dict[str, Any], BeforeValidator(_mapping)]], BeforeValidator(_mapping)
     ] = {}
     bootstrap: Annotated[str, BeforeValidator(_bootstrap)] = BOOTSTRAPS[0]
+    shared: Annotated[tuple[str, ...], BeforeValidator(check_shared)] = ()
 
 
 class RetrySchema(_Schema):

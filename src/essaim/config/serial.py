@@ -17,7 +17,7 @@ from essaim.model.stacks import Machine, Stack
 _TAG = "!secret"
 
 #: What two stacks may differ in and still be the same thing: where they were written.
-_WHEREABOUTS = ("source", "overrides")
+_WHEREABOUTS = ("source", "overrides", "notes")
 
 
 def stack_to_json(stack: Stack) -> dict[str, Any]:
@@ -45,6 +45,10 @@ def fingerprint(stack: Stack) -> str:
     data = stack_to_json(stack)
     for key in _WHEREABOUTS:
         del data[key]
+    # Keys that came later: a stack without them is what it was.
+    for value, key in ((data["network"], "internet"), *((m, "shared") for m in data["machines"])):
+        if not value[key]:
+            del value[key]
     for role in data["roles"].values():
         del role["path"]
     for image in data["images"].values():

@@ -29,6 +29,7 @@ class Layout:
     sizes: Mapping[str, Size]
     network: IPv4Network
     every: Sequence[str] = ()  #: roles that every machine has, before its own
+    shared: tuple[str, ...] = ()  #: folders they have in common
 
 
 def network_of(cidr: str, problems: Problems) -> IPv4Network | None:
@@ -138,6 +139,7 @@ def machines(layout: Layout, where: Mapping[str, range], problems: Problems) -> 
                 image=image,
                 size=size,
                 roles=roles,
+                shared=layout.shared,
                 labels=group.labels,
                 after=after,
             )

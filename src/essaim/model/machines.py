@@ -29,6 +29,7 @@ class Observed:
     image: str  #: digest of the image it was made from
     boot: str = ""  #: differs after every start, so that lost daemons are noticed
     detail: Mapping[str, str] = field(default_factory=dict)  #: for people: pid, path, …
+    shared: tuple[str, ...] = ()  #: folders it has in common with others of its stack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +79,7 @@ class Networks(Protocol):
     """A driver that makes a network of its own for each stack."""
 
     def open_network(self, stack: str, network: Network) -> None:
-        """Make the stack's network.  Nothing if it is there."""
+        """Make the stack's network, and open or close its way out.  Nothing if it is so."""
 
     def close_network(self, stack: str) -> None:
         """Remove the stack's network and all that is left of the stack.  Nothing if gone."""

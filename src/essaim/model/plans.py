@@ -33,9 +33,18 @@ class World:
     """All that was seen when a plan was made."""
 
     network: str | None = None  #: cidr, None when there is none
+    internet: bool = False  #: whether the network's machines reach the internet through it
     images: frozenset[str] = frozenset()  #: digests of the images that are ready for use
     machines: Mapping[str, Observed] = field(default_factory=dict)
     applied: Mapping[tuple[str, str], Applied] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drift:
+    """How a role on a machine differs from what was applied, as seen on the machine."""
+
+    reason: str
+    detail: str = ""  #: unified diffs of the files that differ; never a secret
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +61,7 @@ class Change:
     reason: str = ""
     digest: str = ""  #: for `configure`: recorded once the role is applied
     waits: tuple[str, ...] = ()
+    detail: str = ""  #: for people: what was changed by hand, as a diff
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

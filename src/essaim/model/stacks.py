@@ -44,6 +44,7 @@ class Network:
     """The stack's own network.  The first host address belongs to the site, never to a machine."""
 
     cidr: str
+    internet: bool = False  #: machines that have no way out by themselves are given one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +60,7 @@ class Machine:
     roles: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     after: tuple[str, ...] = ()  #: groups whose roles must be ready before this machine's begin
+    shared: tuple[str, ...] = ()  #: folders it has in common with the other machines of its stack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,3 +77,4 @@ class Stack:
     bootstrap: str = "ssh"  #: who applies the roles of a new machine: we (ssh), or it (cloud-init)
     source: str = ""  #: the stack file, as the user named it
     overrides: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  #: for people: what was asked for and the site does not give

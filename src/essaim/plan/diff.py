@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from essaim.model.errors import InvalidError, Problem
 from essaim.model.machines import Observed, Power
-from essaim.model.plans import Action, Change, World
+from essaim.model.plans import Action, Change, Drift, World
 from essaim.model.stacks import Machine, Stack
 from essaim.plan.digest import RoleDigests
 
 NETWORK = "network"
 
+#: By machine (STACK/MACHINE) and role.
+Drifts = Mapping[tuple[str, str], Drift]
+_NO_DRIFT: Drifts = MappingProxyType({})
 
-def diff(stack: Stack, world: World, *, again: bool = False) -> tuple[Change, ...]:
+
+def diff(
+    stack: Stack, world: World, *, again: bool = False, drift: Drifts = _NO_DRIFT
+) -> tuple[Change, ...]:
     """List the changes that would make `world` match `stack`, providers before those who need them.
 
-    With `again`, every role is applied once more.  Laws: without it, applied to its own result it
-    is empty; every `waits` names an earlier change.
+    With `again`, every role is applied once more; with `drift`, those that drifted.  Laws: without
+    them, applied to its own result it is empty; every `waits` names an earlier change.
     """
-    return tuple(_Diff(stack, world, again=again).changes())
+    return tuple(_Diff(stack, world, again=again, drift=drift).changes())
 
 
 def dismantle(stack: str, world: World) -> tuple[Change, ...]:
@@ -49,13 +56,15 @@ def dismantle(stack: str, world: World) -> tuple[Change, ...]:
 class _Diff:
     """One planning.  Holds the indexes that keep it linear in the number of machines."""
 
-    def __init__(self, stack: Stack, world: World, *, again: bool) -> None:
+    def __init__(self, stack: Stack, world: World, *, again: bool, drift: Drifts) -> None:
         self.stack = stack
         self.again = again
+        self.drift = drift
         self.moved_network = world.network is not None and world.network != stack.network.cidr
         # A network of another shape takes its machines with it.
         self.world = World(images=world.images) if self.moved_network else world
         self.no_network = world.network is None
+        self.internet = world.internet
         self.digests = RoleDigests(stack)
         self.machine_change: dict[str, Change] = {}
         self.role_change: dict[tuple[str, str], Change] = {}
@@ -79,8 +88,9 @@ class _Diff:
     def networks(self) -> Iterator[Change]:
         cidr = self.stack.network.cidr
         if self.no_network:
+            reason = f"{cidr}, with internet access" if self.stack.network.internet else cidr
             yield Change(
-                key=NETWORK, action=Action.ADD, verb="open", machine=self.stack.name, reason=cidr
+                key=NETWORK, action=Action.ADD, verb="open", machine=self.stack.name, reason=reason
             )
         elif self.moved_network:
             yield Change(
@@ -89,6 +99,14 @@ class _Diff:
                 verb="reopen",
                 machine=self.stack.name,
                 reason=f"becomes {cidr}; every machine is made anew",
+            )
+        elif self.internet != self.stack.network.internet:
+            yield Change(
+                key=NETWORK,
+                action=Action.CHANGE,
+                verb="open",
+                machine=self.stack.name,
+                reason=f"internet access {'closes' if self.internet else 'opens'}",
             )
 
     def builds(self) -> Iterator[Change]:
@@ -147,18 +165,23 @@ class _Diff:
     ) -> tuple[Action, str, str] | None:
         if seen is None:
             return Action.ADD, "raise", "not there"
-        if seen.image != self.stack.images[machine.image].digest:
-            return Action.CHANGE, "rebuild", f"image {machine.image} changed"
-        if seen.address != machine.address:
-            why = f"address moves from {seen.address} to {machine.address}"
-            return Action.CHANGE, "rebuild", why
-        extra = applied - set(machine.roles)
-        if extra:
-            why = f"role {min(extra)} is no longer wanted, and a role cannot be taken back"
+        if why := self.outdated(machine, seen, applied):
             return Action.CHANGE, "rebuild", why
         if seen.power is Power.OFF:
             return Action.CHANGE, "start", "is off"
         return None
+
+    def outdated(self, machine: Machine, seen: Observed, applied: set[str]) -> str:
+        """Say why a machine has to be made anew; nothing when it need not."""
+        if seen.image != self.stack.images[machine.image].digest:
+            return f"image {machine.image} changed"
+        if seen.address != machine.address:
+            return f"address moves from {seen.address} to {machine.address}"
+        if seen.shared != machine.shared:
+            return f"shares {', '.join(machine.shared) or 'no folders'} with the others"
+        if extra := applied - set(machine.roles):
+            return f"role {min(extra)} is no longer wanted, and a role cannot be taken back"
+        return ""
 
     # -- roles ----------------------------------------------------------------------------------
 
@@ -184,6 +207,8 @@ class _Diff:
         if before.boot != self.world.machines[name].boot:
             return "machine has restarted since"
         differences = RoleDigests.differences(before.digest, self.digests.of(machine, role))
+        if not differences and (drifted := self.drift.get((name, role))):
+            return drifted.reason
         return ", ".join(differences) or ("asked for again" if self.again else "")
 
     def role(
@@ -210,6 +235,7 @@ class _Diff:
             reason=wanted[at],
             digest=self.digests.of(machine, role),
             waits=self.waits(machine, role),
+            detail=drifted.detail if (drifted := self.drift.get(at)) else "",
         )
         self.role_change[at] = change
         self.visiting.remove(at)

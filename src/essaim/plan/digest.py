@@ -70,7 +70,9 @@ def world_fingerprint(world: World) -> str:
         name: (seen.power, seen.address, seen.image, seen.boot)
         for name, seen in world.machines.items()
     }
-    return short_hash([world.network, machines, _applied(world.applied.values())])
+    # What came later counts where it is used: plans made before still fit.
+    network = [world.network, "internet"] if world.internet else world.network
+    return short_hash([network, machines, _applied(world.applied.values())])
 
 
 def _applied(records: Iterable[Any]) -> Mapping[str, Any]:

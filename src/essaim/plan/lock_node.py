@@ -118,11 +118,11 @@ def inside(
         yield Difference(kind="package", at=name, what=what)
     for path, file in sorted(node.files.items()):
         sha256 = file.sha256 or expected.contents.get(path, "")
-        for what in _file(path, file, seen.files.get(path), sha256):
+        for what in file_differences(path, file, seen.files.get(path), sha256):
             yield Difference(kind="content", at=name, what=what)
     if changed := _altered(node, image, seen):
         what = f"has files that are not as their packages have them: {few(changed)}"
-        yield Difference(kind="content", at=name, what=what)
+        yield Difference(kind="altered", at=name, what=what)
     for key in sorted(set(seen.keys) - expected.keys) if expected.keys else ():
         what = f"lets in a key that Essaim did not put there: {key}"
         yield Difference(kind="key", at=name, what=what)
@@ -168,7 +168,10 @@ def _provided(seen: Seen, by: Collection[str]) -> set[str]:
     return {name for package, names in seen.provides.items() if package in by for name in names}
 
 
-def _file(path: str, file: LockedFile, seen: SeenFile | None, sha256: str) -> Iterator[str]:
+def file_differences(
+    path: str, file: LockedFile, seen: SeenFile | None, sha256: str
+) -> Iterator[str]:
+    """Say how a file differs from what its role writes; `sha256` of the content, if known."""
     if seen is None or seen.kind == "absent":
         yield f"{path} is gone; role {file.role} puts it there"
         return

@@ -16,8 +16,15 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
         "world": plan.world,
         "wanted": plan.wanted,
         "seconds": plan.seconds,
-        "changes": [asdict(change) for change in plan.changes],
+        "changes": [_change_to_json(change) for change in plan.changes],
     }
+
+
+def _change_to_json(change: Change) -> dict[str, Any]:
+    body = asdict(change)
+    if not change.detail:
+        del body["detail"]  # a program of an earlier version may read this plan
+    return body
 
 
 def plan_from_json(body: Mapping[str, Any]) -> Plan:

@@ -45,7 +45,10 @@ for keys in /root/.ssh/authorized_keys /root/.ssh/authorized_keys2 \
     printf 'key\t%s\n' "$line"
   done <"$keys"
 done
-while IFS= read -r path; do
+"""
+
+# The part that looks at files alone.
+_LOOK_FILES = r"""while IFS= read -r path; do
   if [ -L "$path" ]; then
     printf 'link\t%s\n' "$path"
   elif [ -f "$path" ]; then
@@ -65,15 +68,24 @@ echo end
 
 def look(remote: Remote, target: Target, paths: Iterable[str]) -> Seen:
     """See who a machine is, its packages, its keys, and these paths.  Changes nothing there."""
+    return _seen(_lines(remote, target, LOOK + _LOOK_FILES, paths))
+
+
+def look_at_files(remote: Remote, target: Target, paths: Iterable[str]) -> dict[str, SeenFile]:
+    """See these paths and nothing else.  Changes nothing there."""
+    return dict(_files(_lines(remote, target, _LOOK_FILES, paths)))
+
+
+def _lines(remote: Remote, target: Target, script: str, paths: Iterable[str]) -> list[list[str]]:
     wanted = "".join(f"{path}\n" for path in paths)
-    result = remote.run(target, ["sh", "-c", LOOK], stdin=wanted.encode(), within=LOOK_WITHIN)
+    result = remote.run(target, ["sh", "-c", script], stdin=wanted.encode(), within=LOOK_WITHIN)
     lines = result.stdout.splitlines()
     if result.exit_code or not lines or lines[-1] != "end":
         raise RejectedError(
             f"{target.name}: could not be looked at: {last_line(result.output)}",
             hint=f"look yourself: essaim ssh {target.name}",
         )
-    return _seen([line.split("\t") for line in lines])
+    return [line.split("\t") for line in lines]
 
 
 def _seen(lines: list[list[str]]) -> Seen:

@@ -89,7 +89,7 @@ def _install_packages(shell: _Shell, role: Role) -> None:
         raise RejectedError(
             f"{shell.target.name}: role {role.name}: {missing} could not be installed: "
             f"{last_line(result.output)}",
-            hint="put the packages into the machine's image, or give it a network to fetch them",
+            hint="put the packages into the image, or give the stack `network: {internet: true}`",
         )
 
 

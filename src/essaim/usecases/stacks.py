@@ -21,6 +21,7 @@ from essaim.plan.diff import diff, dismantle
 from essaim.plan.digest import world_fingerprint
 from essaim.plan.eta import estimate
 from essaim.plan.serial import plan_from_json, plan_to_json
+from essaim.usecases.drift import find_drift
 
 if TYPE_CHECKING:
     from essaim.config.compose import Composed
@@ -41,16 +42,21 @@ class StoredPlan:
     stack: Stack
 
 
-def make_plan(services: Services, composed: Composed, *, again: bool = False) -> StoredPlan:
+def make_plan(
+    services: Services, composed: Composed, *, again: bool = False, deep: bool = False
+) -> StoredPlan:
     """Compare a composed stack with the world and store the difference.
 
-    With `again`, every role is applied once more, even where nothing changed.
+    With `again`, every role is applied once more, even where nothing changed.  With `deep`, the
+    machines are looked into: roles whose files, steps or daemons are not as applied are applied.
     """
     stack = composed.stack
     refuse_kept(services, stack.name)
     _refuse_move(services, stack)
     world = look(services, stack)
-    return store(services, stack, composed.lab, diff(stack, world, again=again), world)
+    drift = find_drift(services, stack, composed.lab, world) if deep else {}
+    changes = diff(stack, world, again=again, drift=drift)
+    return store(services, stack, composed.lab, changes, world)
 
 
 def make_down_plan(services: Services, name: str) -> StoredPlan:
@@ -77,6 +83,7 @@ def look(services: Services, stack: Stack) -> World:
     network = driver.network(stack.name) if isinstance(driver, Networks) else stack.network
     return World(
         network=network.cidr if network else None,
+        internet=network.internet if network else False,
         images=frozenset(
             i.digest for i in stack.images.values() if services.images.ready(i, driver.form)
         ),
@@ -180,6 +187,11 @@ class StackStatus:
     source: str
     machines: Sequence[MachineStatus]
     run: Run | None  #: the last apply
+    notes: Sequence[str] = ()  #: what holds for its machines on this computer and may surprise
+
+
+#: Keys of what a driver says of a machine that people should know, once for the stack.
+_NOTED = ("limits", "disk")
 
 
 def status(services: Services, name: str) -> StackStatus:
@@ -188,7 +200,11 @@ def status(services: Services, name: str) -> StackStatus:
     world = look(services, stack)
     machines = [_machine_status(machine, world) for machine in stack.machines]
     runs = services.journal.list(subject=name, workflow="apply", limit=1)
-    return StackStatus(name, stack.site.name, stack.source, machines, runs[0] if runs else None)
+    notes = dict.fromkeys(
+        str(machine.detail[key]) for machine in machines for key in _NOTED if key in machine.detail
+    )
+    last = runs[0] if runs else None
+    return StackStatus(name, stack.site.name, stack.source, machines, last, list(notes))
 
 
 def _machine_status(machine: Machine, world: World) -> MachineStatus:

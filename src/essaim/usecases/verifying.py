@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -17,9 +16,8 @@ from essaim.remote import roles
 from essaim.remote.install import content
 from essaim.remote.looking import due_steps, fingerprint, look
 from essaim.usecases.locking import make_lock, missing_images
-from essaim.workflows.configuring import facts_of, read_need
+from essaim.usecases.role_facts import RoleFacts, unrecorded
 from essaim.workflows.settling import ANSWER_WITHIN
-from essaim.workflows.tools import machine_target
 
 if TYPE_CHECKING:
     from essaim.config.compose import Composed
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
     from essaim.model.roles import Role
     from essaim.model.stacks import Machine
     from essaim.plan.lock import Lock, LockedNode
-    from essaim.remote.roles import Facts, Given
+    from essaim.remote.roles import Facts
     from essaim.remote.ssh import Target
     from essaim.usecases.services import Services
 
@@ -75,6 +73,28 @@ def _verdict(found: list[Difference], cannot: list[str]) -> str:
     return DIFFERENT if found else UNKNOWN if cannot else IDENTICAL
 
 
+#: Differences that no role mends: only a machine made anew is free of them.
+_BEYOND_ROLES = frozenset({"package", "identity", "key", "altered"})
+
+
+def mending(report: Report, where: str) -> list[str]:
+    """Say what to type to make a cluster as it was locked; nothing when it is."""
+    if report.verdict != DIFFERENT:
+        return []
+    up = f"essaim up {where} --locked"
+    lines = [f"mend with: {up} --deep"]
+    if report.description:
+        lines = [
+            f"undo the changes to the description, or accept them: essaim lock {where}",
+            f"then mend with: {up} --deep",
+        ]
+    if any(found.kind in _BEYOND_ROLES for node in report.nodes for found in node.differences):
+        lines.append(
+            f"packages, keys and names need new machines: essaim down {report.stack}, then {up}"
+        )
+    return lines
+
+
 def verify(services: Services, lock: Lock, composed: Composed) -> Report:
     """Compare a lock with what is described now, and with every machine there is.
 
@@ -116,13 +136,11 @@ class _Judge:
         self._lock = lock
         self._now = now
         self._stack = composed.stack
-        self._lab = composed.lab
         self._machines = {m.name.machine: m for m in composed.stack.machines}
         self._applied = services.stacks.applied(lock.stack)
         self._images = {built.digest: f"image {built.name}" for built in services.images.list()}
         self._keys = frozenset({fingerprint(services.keyring.user_public_key())})
-        self._needs: dict[tuple[str, str], Given] = {}
-        self._turn = threading.RLock()
+        self._facts = RoleFacts(services, composed.stack, composed.lab)
         driver = services.driver(composed.stack.site)
         self._patience = driver.answers_within() if isinstance(driver, Slow) else ANSWER_WITHIN
 
@@ -155,7 +173,7 @@ class _Judge:
         return report
 
     def _inside(self, report: NodeReport, node: LockedNode, machine: Machine) -> None:
-        target = self._target(machine)
+        target = self._facts.target(machine)
         self._services.remote.reach(target, within=self._patience)
         seen = look(self._services.remote, target, sorted(node.files))
         facts = self._known_facts(report, node, machine)
@@ -189,7 +207,7 @@ class _Judge:
                 )
                 continue
             try:
-                facts[name] = self._facts(machine, self._stack.roles[name])
+                facts[name] = self._facts.of(machine, self._stack.roles[name])
             except EssaimError as exc:
                 report.cannot.append(f"role {name} cannot be judged: {exc.what}")
         return facts
@@ -220,7 +238,7 @@ class _Judge:
             for step in due_steps(remote, target, role, facts[role.name]):
                 what = f"step {step} of role {role.name} is undone: it would run again"
                 yield Difference(kind="step", at=name, what=what)
-            why = roles.probe(remote, target, role, facts[role.name], _unrecorded)
+            why = roles.probe(remote, target, role, facts[role.name], unrecorded)
             if why:
                 what = f"role {role.name} does not do its work: {why}"
                 yield Difference(kind="ready", at=name, what=what)
@@ -248,32 +266,7 @@ class _Judge:
         key = self._services.keyring.digest_key()[:64]
         return "keyed:" + hashlib.blake2b(digest.encode(), key=key, digest_size=16).hexdigest()
 
-    def _target(self, machine: Machine) -> Target:
-        site = self._stack.site
-        return machine_target(site, self._services.driver(site), self._services.keyring, machine)
-
-    def _facts(self, machine: Machine, role: Role) -> Facts:
-        needs = {name: self._need(name, provider) for name, provider in role.needs.items()}
-        return facts_of(self._stack, self._lab, machine, role, needs)
-
-    def _need(self, name: str, provider: str) -> Given:
-        with self._turn:
-            if (provider, name) not in self._needs:
-                self._needs[provider, name] = read_need(
-                    self._stack,
-                    name,
-                    provider,
-                    remote=self._services.remote,
-                    target=self._target,
-                    own=self._facts,
-                )
-            return self._needs[provider, name]
-
 
 def _unnamed(what: str, name: str) -> str:
     """Take a machine's name off a sentence that is said of it anyway."""
     return what.removeprefix(name).lstrip(": ")
-
-
-def _unrecorded(**_log: object) -> None:
-    """Looking leaves no trace, not even in the log."""

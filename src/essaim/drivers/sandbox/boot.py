@@ -14,14 +14,14 @@ import stat
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from essaim.drivers.sandbox import linux
+from essaim.drivers.sandbox import linux, view
 from essaim.drivers.sandbox.files import Definition, read
 from essaim.drivers.sandbox.netlink import Netlink, hardware_address
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 #: Where the directory with the stack's hosts file appears in a machine.
 SHARED = "/run/essaim"
@@ -57,10 +57,12 @@ class Order:
     home: Path  #: the machine's directory
     disk: Path  #: the directory of `upper` and `work`
     hosts: Path
+    shared: Mapping[str, Path]  #: folders in common with other machines, and what is behind them
     bridge: int
     gateway: str
     prefix: int
     rootless: bool
+    cpus: Sequence[int] = ()  #: the processors it runs on
     cgroups: Sequence[Path] = ()
 
 
@@ -75,16 +77,25 @@ def become_machine(order: Order) -> NoReturn:
     for group in order.cgroups:
         with contextlib.suppress(OSError):  # then it is not limited by this one
             (group / "cgroup.procs").write_text("0")
+    if order.cpus:
+        with contextlib.suppress(OSError):  # one of them may have been switched off
+            os.sched_setaffinity(0, order.cpus)
     outside = Netlink()
     linux.unshare(_NAMESPACES | (linux.CLONE_NEWCGROUP if order.cgroups else 0))
     _plug(order, outside)
     console = _console(order.home / "console.log")
     root = _mount_disk(order)
-    if not (order.disk / "upper" / HOST_KEY[1:]).exists():
-        _plant(order, root)
+    _mount_shared(order, root)
+    planted = (order.disk / "upper" / HOST_KEY[1:]).exists()
+    seed = None if planted else _seed(order)
     os.chdir(root)
     _mount_rest(order)
     linux.pivot_root_here()
+    if seed:
+        # Not sooner: a link that another machine left in a shared folder would lead outside.
+        _plant(order.definition.name, seed)
+    else:
+        _renew_resolv_conf()
     linux.sethostname(order.definition.name)
     os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
     os.dup2(console, 1)
@@ -147,33 +158,53 @@ def _mount_disk(order: Order) -> str:
     return str(order.disk / "root")
 
 
-def _plant(order: Order, root: str) -> None:
-    """Give the machine its identity, once; the host key comes last and marks it done."""
+def _mount_shared(order: Order, root: str) -> None:
+    for path, folder in order.shared.items():
+        target = root + path
+        # A link in the image would lead out of the machine: it does not live there yet.
+        if os.path.realpath(target) != os.path.realpath(root) + path:
+            raise OSError(errno.ELOOP, f"{path} cannot be shared: it is a link in the image")
+        Path(target).mkdir(parents=True, exist_ok=True)
+        linux.mount(str(folder), target, flags=linux.MS_BIND)
+
+
+def _seed(order: Order) -> dict[str, Any]:
     seed = read(order.home / "seed.json")
     if seed is None:
         raise OSError(errno.EIO, "its seed cannot be read")
-    name = order.definition.name
-    _put(root, "etc/hostname", f"{name}\n")
-    _put(root, "etc/machine-id", f"{uuid.uuid4().hex}\n", 0o444)
-    # There is no way out: a lookup fails at once instead of waiting for a server.
-    _put(root, "etc/resolv.conf", "# names come from /etc/hosts\n")
-    hosts = Path(root, "etc/hosts")
-    hosts.unlink(missing_ok=True)
-    hosts.symlink_to(f"{SHARED}/hosts")
-    ssh = Path(root, "root/.ssh")
+    return seed
+
+
+def _plant(name: str, seed: dict[str, Any]) -> None:
+    """Give the machine its identity, once; the host key comes last and marks it done."""
+    _put("/etc/hostname", f"{name}\n")
+    _put("/etc/machine-id", f"{uuid.uuid4().hex}\n", 0o444)
+    for file in ("hosts", "resolv.conf"):  # the keeper writes them, whenever they change
+        Path("/etc", file).unlink(missing_ok=True)
+        Path("/etc", file).symlink_to(f"{SHARED}/{file}")
+    ssh = Path("/root/.ssh")
     ssh.mkdir(mode=0o700, exist_ok=True)
     ssh.chmod(0o700)
-    for old in Path(root, "etc/ssh").glob("ssh_host_*"):
+    for old in Path("/etc/ssh").glob("ssh_host_*"):
         old.unlink()  # an image may hold keys that others hold too
     keys = "".join(f"{key.strip()}\n" for key in seed["authorized_keys"])
-    _put(root, "root/.ssh/authorized_keys", keys, 0o600)
-    _put(root, HOST_KEY[1:], seed["host_key"].rstrip("\n") + "\n", 0o600)
+    _put("/root/.ssh/authorized_keys", keys, 0o600)
+    _put(HOST_KEY, seed["host_key"].rstrip("\n") + "\n", 0o600)
 
 
-def _put(root: str, name: str, text: str, mode: int = 0o644) -> None:
-    path = Path(root, name)
-    fresh = path.with_name(f"{path.name}.essaim")
-    fresh.unlink(missing_ok=True)
+def _renew_resolv_conf() -> None:
+    """Give a machine of an earlier version, which had a file of its own, the one of all."""
+    file = Path("/etc/resolv.conf")
+    with contextlib.suppress(OSError):  # somebody may have put there what they like
+        if not file.is_symlink() and file.read_text() == "# names come from /etc/hosts\n":
+            file.unlink()
+            file.symlink_to(f"{SHARED}/{file.name}")
+
+
+def _put(name: str, text: str, mode: int = 0o644) -> None:
+    path = Path(name)
+    # In a folder that machines share, others may be writing the same.
+    fresh = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.essaim")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     with os.fdopen(os.open(fresh, flags, mode), "w") as file:
         file.write(text)
@@ -185,13 +216,14 @@ def _mount_rest(order: Order) -> None:
     plain = linux.MS_NOSUID | linux.MS_NODEV
     linux.mount("proc", "proc", "proc", plain | linux.MS_NOEXEC)
     _mount_sys(order)
-    linux.mount("tmpfs", "tmp", "tmpfs", plain, "mode=1777")
-    linux.mount("tmpfs", "run", "tmpfs", plain, "mode=0755")
+    view.cover(order.home, order.cpus, order.definition.memory)
+    linux.mount("tmpfs", "tmp", "tmpfs", plain, f"mode=1777{_half(order)}")
+    linux.mount("tmpfs", "run", "tmpfs", plain, f"mode=0755{_half(order)}")
     for name, mode in (("sshd", 0o755), ("lock", 0o1777), (SHARED[5:], 0o755)):
         Path("run", name).mkdir()
         Path("run", name).chmod(mode)
     linux.bind(str(order.hosts), SHARED[1:], readonly=True)
-    _mount_dev()
+    _mount_dev(order)
     if not order.rootless:
         # As root these would reach the computer itself; only the network's settings are our own.
         linux.bind("proc/sys/net", "proc/sys/net")
@@ -220,7 +252,13 @@ def _mount_sys(order: Order) -> None:
         linux.mount("cgroup", f"sys/fs/cgroup/{controller}", "cgroup", flags, controller)
 
 
-def _mount_dev() -> None:
+def _half(order: Order) -> str:
+    """Bound what is kept in memory to half of the machine's, as the kernel does for a computer."""
+    memory = order.definition.memory
+    return f",size={memory << 19}" if memory else ""
+
+
+def _mount_dev(order: Order) -> None:
     linux.mount("tmpfs", "dev", "tmpfs", linux.MS_NOSUID, "mode=0755")
     for name, minor in _DEVICES.items():
         _device(name, os.makedev(1, minor))
@@ -229,7 +267,8 @@ def _mount_dev() -> None:
         Path("dev", name).mkdir()
     quiet = linux.MS_NOSUID | linux.MS_NOEXEC
     linux.mount("devpts", "dev/pts", "devpts", quiet, "newinstance,ptmxmode=0666,mode=0620,gid=5")
-    linux.mount("tmpfs", "dev/shm", "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "mode=1777")
+    shared = linux.MS_NOSUID | linux.MS_NODEV
+    linux.mount("tmpfs", "dev/shm", "tmpfs", shared, f"mode=1777{_half(order)}")
     for link, target in (
         ("ptmx", "pts/ptmx"),
         ("fd", "/proc/self/fd"),

@@ -1,7 +1,11 @@
-"""A control group per machine, as root: its memory limit, and a place for schedulers to put jobs.
+"""Control groups: what a machine's cores and memory are enforced by.
 
-Hosts differ: version 1 has one tree per controller, version 2 one for all, and some allow nothing.
-Without any a machine works all the same, unlimited.
+Where a machine is limited it has two groups, one in the other: the outer one holds its limits, the
+inner one, which it sees as its root, is a place for its schedulers to put jobs.  So nothing in a
+machine changes its limits by accident.
+
+Computers differ: version 1 has one tree per controller, version 2 one for all, and some allow
+nothing.  Without any a machine works all the same; `note` says what is not enforced.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ import errno
 import hashlib
 import os
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +26,22 @@ _BASE = Path("/sys/fs/cgroup")
 #: group is made in spite of that.
 _GOING, _TRIES = (errno.ENOENT, errno.ENODEV), 100
 _KNOWN = ("blkio", "cpu", "cpuacct", "cpuset", "devices", "freezer", "memory", "pids")
+_INNER = "machine"
+_PERIOD = 100_000  #: microseconds over which processor time is counted
+NOT_DELEGATED = (
+    "memory is not enforced and cores can be exceeded on purpose: "
+    "this user has no delegated control group (version 2)"
+)
+NOT_WRITABLE = "cores and memory are not enforced: /sys/fs/cgroup is not writable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a machine may use; 0 or nothing for no limit."""
+
+    memory: int = 0  #: MiB
+    cores: int = 0
+    cpus: str = ""  #: the processors it runs on, as the kernel lists them: `0-1,4`
 
 
 class Cgroups:
@@ -28,28 +49,30 @@ class Cgroups:
 
     def __init__(self, trees: list[Path], stack: str, note: str = "") -> None:
         self.stacks = [tree / "essaim" / stack for tree in trees]  #: one in each tree
-        self.note = note  #: for people: why there are no limits
+        self.note = note  #: for people: what is not enforced, and why
 
     @classmethod
     def find(cls, directory: Path, *, rootless: bool) -> Cgroups:
         """See what this computer offers.  Stacks of one name in two places stay apart."""
-        if rootless:
-            return cls([], "", "none: they need root")
         place = hashlib.sha256(os.fsencode(directory)).hexdigest()[:8]
-        trees = list(_trees())
+        trees = list(_delegated() if rootless else _trees())
         usable = [tree for tree in trees if os.access(tree / "cgroup.procs", os.W_OK)]
-        note = "" if usable else "none: /sys/fs/cgroup is not writable"
+        note = "" if usable else NOT_DELEGATED if rootless else NOT_WRITABLE
         return cls(usable, f"{directory.name}-{place}", note)
 
-    def make(self, name: str, memory: int) -> list[Path]:
+    def make(self, name: str, limits: Limits) -> list[Path]:
         """Make the groups a machine's first process is to enter.  Safe to repeat."""
-        groups = [group for stack in self.stacks if (group := _make(stack / name))]
-        for group in groups:
-            for limit in ("memory.limit_in_bytes", "memory.max"):
-                if memory and (group / limit).exists():
-                    with suppress(OSError):
-                        (group / limit).write_text(str(memory << 20))
-        return groups
+        return [group for stack in self.stacks if (group := _make(stack / name, limits))]
+
+    def used(self, name: str) -> tuple[int, int] | None:
+        """Bytes of memory a machine uses, and how many of them are cached files."""
+        for stack in self.stacks:
+            for usage, cached in _USAGE:
+                with suppress(OSError, ValueError, KeyError):
+                    used = int((stack / name / usage).read_text())
+                    stat = (stack / name / "memory.stat").read_text().splitlines()
+                    return used, int(dict(line.split() for line in stat)[cached])
+        return None
 
     def remove(self, name: str) -> bool:
         """Remove a machine's groups; False while a process is still on its way out of one."""
@@ -65,6 +88,10 @@ class Cgroups:
         return not left
 
 
+#: Where each version says how much is used, and what cached files are called in `memory.stat`.
+_USAGE = (("memory.usage_in_bytes", "total_cache"), ("memory.current", "file"))
+
+
 def _trees() -> Iterator[Path]:
     if (_BASE / "cgroup.controllers").exists():
         yield _BASE
@@ -78,18 +105,56 @@ def _trees() -> Iterator[Path]:
             yield path
 
 
-def _make(group: Path) -> Path | None:
+def _delegated(own: Path = Path("/proc/self/cgroup")) -> Iterator[Path]:
+    """Find the group that a plain user was given to divide: the highest above us they may write."""
+    found = None
+    with suppress(OSError, StopIteration, ValueError):
+        line = next(line for line in own.read_text().splitlines() if line.startswith("0::"))
+        group = _BASE / line[3:].strip("/")
+        while group != _BASE and os.access(group, os.W_OK):
+            if {"cpu", "memory"} & set((group / "cgroup.controllers").read_text().split()):
+                found = group
+            group = group.parent
+    if found:
+        yield found
+
+
+def _make(group: Path, limits: Limits) -> Path | None:
     for _ in range(_TRIES):
         try:
             for directory in (group.parent.parent, group.parent, group):
                 directory.mkdir(exist_ok=True)
                 _inherit(directory)  # also where somebody else has just made it, and no more
+            return _make_inner(group, limits) if _limit(group, limits) else group
         except OSError as error:
             if error.errno not in _GOING:
                 return None
-        else:
-            return group
     return None
+
+
+def _make_inner(group: Path, limits: Limits) -> Path:
+    inner = group / _INNER
+    inner.mkdir(exist_ok=True)
+    _inherit(inner)
+    _limit(inner, limits)  # for programs that look there how much they may use
+    return inner
+
+
+def _limit(group: Path, limits: Limits) -> bool:
+    """Set those limits that the group's controllers know; tell whether there was any."""
+    memory, quota = str(limits.memory << 20), str(limits.cores * _PERIOD)
+    wanted = [("cpuset.cpus", limits.cpus)]
+    if limits.memory:
+        # Swap on top of it would make a machine larger than it says.
+        wanted += [("memory.limit_in_bytes", memory), ("memory.memsw.limit_in_bytes", memory)]
+        wanted += [("memory.max", memory), ("memory.swap.max", "0")]
+    if limits.cores:
+        wanted += [("cpu.cfs_quota_us", quota), ("cpu.max", f"{quota} {_PERIOD}")]
+    known = [(group / name, value) for name, value in wanted if value and (group / name).exists()]
+    for file, value in known:
+        with suppress(OSError):
+            file.write_text(value)
+    return bool(known)
 
 
 def _inherit(group: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from essaim.drivers.sandbox import dial, doctor
+from essaim.drivers.sandbox.files import read
 from essaim.model.errors import (
     EssaimError,
     RejectedError,
@@ -136,6 +137,9 @@ def start(layout: Layout) -> None:
             lock = _hold(layout)
             if lock is not None:
                 _launch(layout, lock)
+                if (read(layout.network) or {}).get("internet"):
+                    with suppress(EssaimError):  # its machines run without; `up` says so
+                        open_internet(layout)
                 return
             if time.monotonic() > deadline:
                 raise TransientError(
@@ -143,6 +147,49 @@ def start(layout: Layout) -> None:
                     hint=f"see {layout.log}",
                 )
             time.sleep(0.02)
+
+
+def open_internet(layout: Layout) -> None:
+    """Open the stack's way out: the keeper's sockets, and a program here that serves them."""
+    answer, fds = ask(layout, "internet", name="", on=True)
+    if "internet" not in answer:
+        raise RejectedError(
+            f"stack {layout.root.name}: an earlier version of Essaim holds it and has no way out",
+            hint=f"take the stack down first: essaim down {layout.root.name}",
+        )
+    program = str(Path(__file__).with_name("uplink.py"))
+    try:
+        with layout.log.open("ab") as log:
+            subprocess.run(
+                [
+                    "setsid",
+                    "--fork",
+                    sys.executable,
+                    "-I",
+                    "-S",
+                    program,
+                    str(fds[0]),
+                    str(layout.root),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=fds,
+                cwd="/",
+                env={"PATH": doctor.PATH, "LANG": "C.UTF-8"},
+                check=True,
+            )
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise SetupError(f"sandbox: no internet access: {error}") from error
+    finally:
+        for fd in fds:
+            os.close(fd)
+
+
+def close_internet(layout: Layout) -> None:
+    """Close the stack's way out.  Nothing if it is closed, or no keeper runs."""
+    with suppress(GoneError):
+        ask(layout, "internet", name="", on=False)
 
 
 def _answers(layout: Layout) -> bool:

@@ -19,6 +19,7 @@ def prepare(layout: Layout, *, rootless: bool) -> bool:
         (layout.machines, 0o700),
         (layout.hosts, 0o755),  # seen by everybody inside the machines
         (layout.memory, 0o700),
+        (layout.shared, 0o700),
     ):
         directory.mkdir(exist_ok=True)
         directory.chmod(mode)
@@ -59,6 +60,29 @@ def _hides(thing: Path) -> bool:
     finally:
         linux.umount("root")
     return True
+
+
+def share(folder: Path, image: Path) -> None:
+    """Make a folder for all machines of a stack, as their image has it.  Nothing if it is there."""
+    if folder.exists():
+        return
+    fresh = folder.with_name(f".{folder.name}")
+    shutil.rmtree(fresh, ignore_errors=True)
+    if image.is_dir() and not image.is_symlink():
+        shutil.copytree(image, fresh, symlinks=True, copy_function=_copy)
+        for directory, _, _ in os.walk(fresh):
+            origin = (image / Path(directory).relative_to(fresh)).stat()
+            os.chown(directory, origin.st_uid, origin.st_gid)
+    else:
+        fresh.mkdir()
+        fresh.chmod(0o755)
+    fresh.rename(folder)
+
+
+def _copy(source: str, target: str) -> None:
+    shutil.copy2(source, target, follow_symlinks=False)
+    origin = os.lstat(source)
+    os.chown(target, origin.st_uid, origin.st_gid, follow_symlinks=False)
 
 
 def remove(paths: list[Path]) -> int:

@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 from essaim.drivers.doctor import Check
+from essaim.drivers.sandbox.cgroups import Cgroups
 from essaim.model.errors import SetupError
 
 #: A plain user's own may lack the administrator's directories.
@@ -27,7 +28,7 @@ def doctor() -> list[Check]:
     if all(check.ok for check in checks):
         trial = _trial()
         # A forbidding setting is no fault where a profile makes an exception of it.
-        checks += [trial] if trial.ok else [*_sysctls(), trial]
+        checks += [trial, _limits()] if trial.ok else [*_sysctls(), trial]
     return checks
 
 
@@ -97,6 +98,15 @@ def _sysctls() -> list[Check]:
         text = "sudo sysctl -w user.max_user_namespaces=10000"
         checks.append(Check("user.max_user_namespaces", ok=ok, text=text))
     return checks
+
+
+def _limits() -> Check:
+    """Say whether machines are held to their size; they run without that, so it is no fault."""
+    rootless = os.geteuid() != 0
+    note = Cgroups.find(Path("/doctor"), rootless=rootless).note
+    if rootless and note:
+        note += "; with systemd: systemd-run --user --scope -p Delegate=yes essaim up …"
+    return Check("limits", ok=True, text=note or "cores and memory of machines are enforced")
 
 
 def _trial() -> Check:

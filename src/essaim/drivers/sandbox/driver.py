@@ -64,17 +64,26 @@ class Sandbox:
         rootfs = self._rootfs(image).absolute()
         if not rootfs.is_dir():
             raise RejectedError(f"image {image.name} is not at {rootfs}", hint="build it first")
-        definition = Definition(
-            name=name.machine,
-            address=machine.address,
-            image=image.digest,
-            rootfs=str(rootfs),
-            memory=machine.size.memory,
-        )
+        # A living keeper of an earlier version knows no more of a machine than this.
+        definition = {
+            "name": name.machine,
+            "address": machine.address,
+            "image": image.digest,
+            "rootfs": str(rootfs),
+            "memory": machine.size.memory,
+        }
         planted = {"host_key": seed.host_key, "authorized_keys": list(seed.authorized_keys)}
-        if self.network(name.stack) != Network(cidr=str(block_of(network))):
+        there = self.network(name.stack)
+        if there is None or there.cidr != str(block_of(network)):
             self.open_network(name.stack, network)
-        client.ask_or_start(layout, "create", machine=asdict(definition), seed=planted)
+        more = {"cores": machine.size.cores, "shared": list(machine.shared)}
+        request = {"machine": definition, "seed": planted, **more}
+        answer, _ = client.ask_or_start(layout, "create", **request)
+        if machine.shared and "shared" not in answer:
+            raise RejectedError(
+                f"{name}: an earlier version of Essaim holds this stack and shares no folders",
+                hint=f"take the stack down first: essaim down {name.stack}",
+            )
 
     def destroy(self, name: MachineName) -> None:
         """Remove the machine and its disk, whatever its power.  Nothing if it is gone."""
@@ -111,11 +120,13 @@ class Sandbox:
             "cidr": str(block),
             "gateway": str(block.network_address + 1),
             "prefix": block.prefixlen,
+            "internet": network.internet,
         }
         while True:
             try:
                 self._claim(layout, document)
                 client.start(layout)
+                self._turn_internet(layout, on=network.internet)
             except GoneError:
                 continue  # removed by somebody else in this very moment: make it anew
             except OSError as error:
@@ -133,13 +144,20 @@ class Sandbox:
                     f"stack {layout.root.name} has network {there['cidr']}, not {document['cidr']}",
                     hint="remove the stack first: a network cannot be changed",
                 )
+            elif there.get("internet", False) != document["internet"]:
+                write(layout.network, {**there, "internet": document["internet"]})
+
+    def _turn_internet(self, layout: Layout, *, on: bool) -> None:
+        answer, _ = client.ask(layout, "list")
+        if answer.get("internet", False) != on:
+            (client.open_internet if on else client.close_internet)(layout)
 
     def close_network(self, stack: str) -> None:
         """Remove the stack's network and all that is left of the stack.  Nothing if gone."""
         layout = self._layout(stack)
         self._sweep()
         try:
-            if layout.machines.exists():
+            if layout.machines.exists() or layout.shared.exists():
                 # Only a keeper can remove the machines' files: they belong to ids of its own.
                 _end_machines(layout)
             with client.locked(layout):
@@ -157,8 +175,15 @@ class Sandbox:
 
     def network(self, stack: str) -> Network | None:
         """Read the network as it is now; None when there is none."""
-        document = read(self._layout(stack).network)
-        return Network(cidr=document["cidr"]) if document else None
+        layout = self._layout(stack)
+        document = read(layout.network)
+        if document is None:
+            return None
+        internet = document.get("internet", False)
+        if internet:
+            with suppress(GoneError):  # without a keeper it opens when the next one starts
+                internet = client.ask(layout, "list")[0].get("internet", False)
+        return Network(cidr=document["cidr"], internet=internet)
 
     # Dials
 
@@ -198,6 +223,7 @@ def _observed(stack: str, document: dict[str, Any]) -> Observed:
         image=document["image"],
         boot=document["boot"],
         detail=document["detail"],
+        shared=tuple(document.get("shared", ())),
     )
 
 
@@ -214,7 +240,7 @@ def _end_machines(layout: Layout) -> None:
     try:
         client.ask(layout, "close")
     except GoneError:
-        if layout.machines.exists():
+        if layout.machines.exists() or layout.shared.exists():
             client.ask_or_start(layout, "close")
 
 

@@ -8,6 +8,7 @@ STACK/hosts/hosts               every machine's /etc/hosts
 STACK/machines/NAME/machine.json, seed.json, console.log
 STACK/machines/NAME/upper, work what the machine has changed of its image
 STACK/memory/NAME/upper, work   the same where the disk's file system cannot hold it
+STACK/shared/FOLDER             what machines have in common; `/srv/data` is `srv+data` there
 
 A name that begins with a dot is being made or removed, and does not count.
 """
@@ -20,7 +21,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 
@@ -33,6 +34,8 @@ class Definition:
     image: str  #: digest
     rootfs: str
     memory: int  #: MiB, 0 for no limit
+    cores: int = 0  #: 0 for no limit
+    shared: Sequence[str] = ()  #: folders it has in common with the stack's other machines
 
 
 class Layout:
@@ -48,10 +51,15 @@ class Layout:
         self.hosts = root / "hosts"
         self.machines = root / "machines"
         self.memory = root / "memory"
+        self.shared = root / "shared"
 
     def machine(self, name: str) -> Path:
         """Name the directory of a machine."""
         return self.machines / name
+
+    def folder(self, path: str) -> Path:
+        """Name the directory behind a folder that machines have in common."""
+        return self.shared / path.strip("/").replace("/", "+")
 
     def definition(self, name: str) -> Definition | None:
         """Read the machine's definition; None when there is none, or only half of one."""
@@ -76,7 +84,7 @@ class Layout:
 
     def leftovers(self) -> list[Path]:
         """List what an interrupted creation or removal has left."""
-        return sorted(self.machines.glob(".*"))
+        return sorted((*self.machines.glob(".*"), *self.shared.glob(".*")))
 
 
 def read(path: Path) -> dict[str, Any] | None:

@@ -7,12 +7,14 @@ import os
 import signal
 import socket
 import uuid
+import zlib
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from essaim.drivers.sandbox import boot, disks, forks, linux
+from essaim.drivers.sandbox import boot, disks, forks, linux, view
+from essaim.drivers.sandbox.cgroups import Limits
 from essaim.drivers.sandbox.loop import READ, WRITE, Exit, Loop, Pause, Ready, Task, Turn
 
 if TYPE_CHECKING:
@@ -48,11 +50,13 @@ class Kept:
         self.pid = 0  #: of its first process, until that has ended
         self.boot = ""  #: set while it is on
         self.gone = False
+        self.cpus: tuple[int, ...] = ()  #: the processors it runs on
 
     def ended(self) -> None:
         """Take note that it is off."""
         self.pid = 0
         self.boot = ""
+        self.cpus = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,6 +70,7 @@ class Hands:
     rootless: bool
     cgroups: Cgroups
     in_memory: bool
+    machines: dict[str, Kept]  #: all of the stack, by name
 
     def _call(self, kept: Kept) -> str:
         return f"{self.layout.root.name}/{kept.definition.name}"
@@ -77,11 +82,12 @@ class Hands:
         if self.in_memory:
             detail["disk"] = "in memory, lost when the keeper ends: this file system cannot hold it"
         if self.cgroups.note:
-            detail["cgroups"] = self.cgroups.note
+            detail["limits"] = self.cgroups.note
         return {
             "name": made.name,
             "address": made.address,
             "image": made.image,
+            "shared": list(made.shared),
             "boot": kept.boot,
             "detail": detail,
         }
@@ -118,6 +124,20 @@ class Hands:
         code, _, text = report.partition(" ")
         raise KeeperError(_kind(int(code)), f"{self._call(kept)} cannot start: {text}")
 
+    def _limits(self, kept: Kept) -> Limits:
+        """Choose the processors of a machine that is about to start, and say what it may use."""
+        made = kept.definition
+        taken = [other.cpus for other in self.machines.values() if other.pid]
+        first = zlib.crc32(os.fsencode(self.layout.root))
+        kept.cpus = view.choose_cpus(made.cores, taken, first)
+        return Limits(memory=made.memory, cores=made.cores, cpus=view.cpu_list(kept.cpus))
+
+    def show_memory(self) -> None:
+        """Let machines see how much of their memory they use."""
+        for name, kept in self.machines.items():
+            if kept.boot and (used := self.cgroups.used(name)):
+                view.refresh(self.layout.machine(name), kept.definition.memory, *used)
+
     def _order(self, kept: Kept) -> boot.Order:
         made = kept.definition
         if not Path(made.rootfs, boot.SSHD[0][1:]).exists():
@@ -126,16 +146,21 @@ class Hands:
                 f"{self._call(kept)} cannot start: its image is not at {made.rootfs}",
                 "build the image again, or remove the machine",
             )
+        for path in made.shared:
+            disks.share(self.layout.folder(path), Path(made.rootfs, path[1:]))
+        limits = self._limits(kept)
         return boot.Order(
             definition=made,
             home=self.layout.machine(made.name),
             disk=(self.layout.memory if self.in_memory else self.layout.machines) / made.name,
             hosts=self.layout.hosts,
+            shared={path: self.layout.folder(path) for path in made.shared},
             bridge=self.bridge,
             gateway=self.network["gateway"],
             prefix=self.network["prefix"],
             rootless=self.rootless,
-            cgroups=self.cgroups.make(made.name, made.memory),
+            cpus=kept.cpus,
+            cgroups=self.cgroups.make(made.name, limits),
         )
 
     def stop(self, kept: Kept) -> Task:
@@ -195,7 +220,8 @@ class Hands:
         if self.in_memory:
             linux.umount(str(self.layout.memory))
             self.in_memory = False
-        yield from self._remove([self.layout.machines, self.layout.memory])
+        layout = self.layout
+        yield from self._remove([layout.machines, layout.memory, layout.shared])
 
     def _hide(self, kept: Kept) -> Path:
         """Make a machine not count any more, in one step."""

@@ -13,10 +13,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from essaim.drivers.sandbox import disks
+from essaim.drivers.sandbox import disks, view
 from essaim.drivers.sandbox.cgroups import Cgroups
 from essaim.drivers.sandbox.files import Definition, Layout, read, write_machine, write_text
 from essaim.drivers.sandbox.hands import FULL, Hands, KeeperError, Kept
+from essaim.drivers.sandbox.internet import WayOut
 from essaim.drivers.sandbox.loop import READ, WRITE, Loop, Pause, Ready, Task, Turn
 from essaim.drivers.sandbox.netlink import Netlink, hardware_address
 
@@ -64,14 +65,17 @@ class Keeper:
             rootless=self._rootless,
             cgroups=Cgroups.find(self._layout.root, rootless=self._rootless),
             in_memory=disks.prepare(self._layout, rootless=self._rootless),
+            machines=self._machines,
         )
         self._hands.clean()
-        self._machines = {
-            found.name: Kept(found, self._loop) for found in self._layout.definitions()
-        }
+        for found in self._layout.definitions():
+            self._machines[found.name] = Kept(found, self._loop)
         with suppress(OSError):  # on a full disk what is there can still be removed
             self._write_hosts()
+        self._way_out = WayOut(self._layout, self._loop, network, BRIDGE)
+        self._way_out.write_resolvers()
         self._listen()
+        view.warm_up()
         gc.freeze()
 
     def _listen(self) -> None:
@@ -90,6 +94,7 @@ class Keeper:
     def _mind_the_directory(self) -> Task:
         """End when the stack's directory was deleted: nobody could reach the machines any more."""
         while self._closing or self._is_there():
+            self._hands.show_memory()
             yield Pause(_LOOK_SECONDS)
         _log(f"{self._layout.root} is gone")
         yield from self._hands.end_all(self._sorted())
@@ -142,13 +147,21 @@ class Keeper:
         if self._closing and op != "close":
             raise KeeperError("transient", f"stack {self._layout.root.name} is being removed")
         if op == "list":
-            return {"machines": [self._hands.describe(kept) for kept in self._sorted()]}, None
+            machines = [self._hands.describe(kept) for kept in self._sorted()]
+            return {"machines": machines, "internet": self._way_out.is_open}, None
         if op == "dial":
             return {}, (yield from self._hands.dial(self._known(request), request["port"]))
+        if op == "internet":
+            return {"internet": request["on"]}, (yield from self._turn_internet(on=request["on"]))
         if op == "listen":
             return {}, self._offer(request["port"])
         if op == "create":
-            self._create(Definition(**request["machine"]), request["seed"])
+            # Apart from the rest, so that a keeper of an earlier version overlooks them.
+            more: dict[str, Any] = {
+                key: request[key] for key in ("cores", "shared") if key in request
+            }
+            self._create(Definition(**request["machine"], **more), request["seed"])
+            return more, None
         elif op == "close":
             yield from self._close()
         else:
@@ -166,6 +179,17 @@ class Keeper:
             listener.close()
             raise
         return listener
+
+    def _turn_internet(self, *, on: bool) -> Generator[Any, Any, socket.socket | None]:
+        """Open or close the way out; gives the socket for the uplink where it opens."""
+        yield self._last  # one at a time, and not while the stack is being removed
+        try:
+            if on:
+                return (yield from self._way_out.open())
+            yield from self._way_out.close()
+            return None
+        finally:
+            self._last.give()
 
     def _change(self, op: str, request: dict[str, Any]) -> Task:
         if op == "start":
@@ -217,6 +241,7 @@ class Keeper:
         self._closing = True
         yield self._last
         try:
+            yield from self._way_out.close()
             yield from self._hands.remove_all(self._sorted())
             self._machines.clear()
         except BaseException:
