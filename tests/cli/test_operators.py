@@ -47,8 +47,9 @@ def test_the_line_that_enrols_has_the_token_in_the_environment_and_not_in_an_arg
     python.chmod(0o755)
     path = f"{python.parent}:{os.environ['PATH']}"
     subprocess.run(["sh", "-c", line], check=True, cwd=tmp_path, env={"PATH": path})
-    fetched, joined = seen.read_text().splitlines()
-    assert f"{server}/agent.py" in fetched
+    *fetched, joined = seen.read_text().splitlines()
+    assert f"{server}/agent.py" in fetched[-1]
+    assert all(len(each) < 80 for each in line.splitlines())
     assert joined == f"agent.py join --server {server}"
     token = (tmp_path / "seen.env").read_text().strip().removeprefix("ESSAIM_TOKEN=")
     assert token in line
@@ -62,7 +63,7 @@ def test_the_line_that_enrols_has_the_token_in_the_environment_and_not_in_an_arg
 
 def test_the_line_fetches_the_agent(here, server, admin, tmp_path):
     line = admin.gets("nodes", "enrol")["line"]
-    fetch = line.split(" && ")[0]
+    fetch = line.split(" &&\n")[0]
     subprocess.run(["sh", "-c", fetch], check=True, cwd=tmp_path)
     assert (tmp_path / "agent.py").read_text().startswith("#!")
 

@@ -44,6 +44,11 @@ def test_compose_has_every_process_and_as_many_as_promised(composed):
         assert services[name]["scale"] == 2
 
 
+def test_the_autoscaler_scales_api_and_controllers_each_within_its_limits(composed):
+    command = composed["services"]["autoscale"]["command"]
+    assert {"--service=api", "--min=2", "--max=4", "--controllers=2-4"} <= set(command)
+
+
 def test_the_autoscaler_and_the_machines_are_there_only_when_asked_for(composed):
     asked = {
         name: its["profiles"] for name, its in composed["services"].items() if "profiles" in its

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import threading
 
@@ -29,8 +30,8 @@ def home(tmp_path):
     person = Person(tmp_path / "home")
     person.env |= {"ESSAIM_HOME": str(tmp_path / "state"), "ESSAIM_DRAIN": "0"}
     yield person
-    scaled = tmp_path / "state" / "replicas" / "api"
-    for record in scaled.glob("*.json"):
+    scaled = tmp_path / "state" / "replicas"
+    for record in scaled.glob("*/*.json"):
         with contextlib.suppress(ProcessLookupError):
             os.kill(json.loads(record.read_text())["pid"], signal.SIGKILL)
 
@@ -105,12 +106,50 @@ def test_replicas_follow_the_load_and_status_says_why(home, tmp_path):
         assert not list((tmp_path / "state/replicas/api").glob("*.json"))
 
 
+def controllers(person: Person) -> list[int]:
+    """The processes of the controllers that are scaled."""
+    folder = person.home.parent / "state" / "replicas" / "controller"
+    found = []
+    for record in folder.glob("*.json"):
+        with contextlib.suppress(FileNotFoundError):
+            found.append(json.loads(record.read_text())["pid"])
+    return sorted(found)
+
+
+def test_controllers_are_scaled_beside_the_api_within_limits_of_their_own(home, tmp_path):
+    """R-D8, R-D7: what is never idle enough for one controller is given a second one."""
+    home.env |= {"ESSAIM_INTERVAL": "0.01"}  # they look all the time
+    proxy = Proxy(tmp_path)
+    with proxy.running():
+        words = ["--caddy", proxy.admin, "--max", "1", "--controllers", "1-2", "--end-together"]
+        with scaling(home, *words):
+            wait_for(lambda: proxy.upstreams() == 1, 120)
+            wait_for(lambda: len(controllers(home)) == 2, 120)
+            both = controllers(home)
+            # One that dies is replaced.
+            os.kill(both[0], signal.SIGKILL)
+            wait_for(lambda: len(controllers(home)) == 2 and both[0] not in controllers(home), 120)
+            assert proxy.upstreams() == 1
+            text = home.does("autoscale", "status")
+            host = socket.gethostname()
+            assert f"api@{host}: " in text
+            assert f"controller@{host}: " in text
+            assert "1 → 2" in text
+            assert "but 2 is the most there may be" in wait_for(
+                lambda: found if "most" in (found := home.does("autoscale", "status")) else ""
+            )
+        assert controllers(home) == []
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (["--controllers", "many"], "MIN-MAX"),
+        (["--controllers", "3-2"], "must not be less"),
+        (["--service", "controller", "--controllers", "1-2"], "--min and --max"),
         (["--min", "3", "--max", "2"], "must not be less"),
         (["--target", "0.99"], "at most"),
-        (["--service", "nothing"], "api or worker"),
+        (["--service", "nothing"], "api or controller or worker"),
         (["--fall", "1"], "quicker"),
     ],
 )

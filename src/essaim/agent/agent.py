@@ -6,6 +6,8 @@ Joining takes root once, to make a service account and the helper that makes lea
 
 From then on the agent runs as `essaim`, and the only thing it may do as root is the helper.
 Take everything away again, leased accounts included, with `sudo python3 agent.py uninstall`.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused (to start again is of no use), 130 Ctrl-C.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ from essaim.agent.common import SERVICE, STATE, Trouble, as_user, drop_to, tool
 from essaim.agent.expiry import clocks, term_of
 from essaim.agent.helper import VERBS, run_helper
 from essaim.agent.loop import Agent, register, say
-from essaim.agent.server import State
-from essaim.agent.setup import UNIT, install, installed, systemd_runs, uninstall
+from essaim.agent.server import REFUSED, Server, State
+from essaim.agent.setup import UNIT, install, installed, need_root, systemd_runs, uninstall
 
 
 def _label(text: str) -> tuple[str, str]:
@@ -58,6 +60,9 @@ def _parser() -> argparse.ArgumentParser:
     join.add_argument("--ca", default="", help="believe servers signed by this CA (a PEM file)")
     join.add_argument("--insecure", action="store_true", help="allow http to another machine")
     join.add_argument("--no-run", action="store_true", help="only register")
+    join.add_argument(
+        "--again", action="store_true", help="leave the fleet of another server for this one"
+    )
     run = commands.add_parser("run", help="go on as the node this machine has joined as")
     status = commands.add_parser("status", help="say who this machine is and how its beats go")
     for command in (join, run, status):
@@ -78,10 +83,13 @@ def _join(asked: argparse.Namespace) -> None:
     token = sys.stdin.readline().strip() if asked.token == "-" else asked.token  # noqa: S105
     if not token:
         raise Trouble("joining takes a token: --token TOKEN, as `essaim nodes enrol` printed it")
-    # Read now: the service account may not be able to.
-    ca = Path(asked.ca).read_text(encoding="ascii") if asked.ca else ""
+    ca = _authority(asked.ca)
     state = State(asked.state)
     root = os.geteuid() == 0 and asked.state == STATE
+    if asked.state == STATE and not root:
+        need_root("join")
+    Server(asked.server, ca=ca, insecure=asked.insecure)  # refused before anything is installed
+    _check_fleet(asked, state)
     if root and not installed():
         install()
     if root:
@@ -97,6 +105,30 @@ def _join(asked: argparse.Namespace) -> None:
         say(f"the agent runs as {UNIT.name}")
         return
     _run(asked)
+
+
+def _authority(path: str) -> str:
+    """Read certificates now: the service account may not be able to."""
+    try:
+        return Path(path).read_text(encoding="ascii") if path else ""
+    except OSError as exc:
+        raise Trouble(f"--ca {path} cannot be read: {exc.strerror}") from exc
+    except ValueError as exc:
+        raise Trouble(f"--ca {path} is not a PEM file") from exc
+
+
+def _check_fleet(asked: argparse.Namespace, state: State) -> None:
+    """Refuse to leave another server's fleet unasked: it would count this machine as lost."""
+    try:
+        kept = state.read()
+    except Trouble:
+        return  # it has not joined, or what it kept is of no use
+    if kept["server"] != asked.server.rstrip("/") and not asked.again:
+        raise Trouble(
+            f"this machine has joined {kept['server']} already, as {kept['id']}: "
+            "`agent.py uninstall` leaves that fleet, --again joins this one instead",
+            code=REFUSED,
+        )
 
 
 def _run(asked: argparse.Namespace) -> None:
@@ -144,7 +176,8 @@ def main(words: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except OSError as exc:
-        sys.stderr.write(f"agent.py: {exc}\n")
+        where = f"{exc.filename}: " if exc.filename else ""
+        sys.stderr.write(f"agent.py: {where}{exc.strerror or exc}\n")
         return 1
     return 0
 

@@ -103,6 +103,8 @@ def as_user(uid: int, gid: int, work: Callable[[], Any]) -> Any:
             answer = {"answer": work()}
             code = 0
         except Trouble as exc:
+            answer = {"trouble": str(exc), "code": exc.code, "again": exc.again}
+        except OSError as exc:
             answer = {"trouble": str(exc)}
         except BaseException as exc:  # noqa: BLE001 - a child must never return into the parent
             answer = {"trouble": f"{type(exc).__name__}: {exc}"}
@@ -115,5 +117,5 @@ def as_user(uid: int, gid: int, work: Callable[[], Any]) -> Any:
     os.waitpid(child, 0)
     told = json.loads(text or '{"trouble": "the child process was ended"}')
     if "trouble" in told:
-        raise Trouble(told["trouble"])
+        raise Trouble(told["trouble"], again=told.get("again", False), code=told.get("code", 1))
     return told["answer"]

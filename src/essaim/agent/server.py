@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from essaim.agent.common import AGENT_VERSION, Trouble, write_file
 
@@ -26,6 +26,8 @@ REFUSED = 3  #: the exit code after which starting again is of no use
 ANSWER_WITHIN = 15.0
 LONGEST_ANSWER = 1 << 20
 HTTP_UNAUTHORISED = 401
+#: What the agent cannot do without.
+NEEDED = frozenset({"id", "credential", "server", "interval", "port", "tunnel"})
 _LEASED = re.compile(r"l-[a-z0-9]{4,24}")
 
 
@@ -41,10 +43,8 @@ class Server:
 
     def __init__(self, address: str, *, ca: str = "", insecure: bool = False) -> None:
         self.address = address.rstrip("/")
-        url = urlsplit(self.address)
-        if url.scheme not in {"http", "https"} or not url.hostname:
-            raise Trouble(f"{address} is no server: say https://NAME or https://NAME:PORT")
-        if url.scheme == "http" and not _loopback(url.hostname):
+        url = _address(self.address)
+        if url.scheme == "http" and not _loopback(url.hostname or ""):
             if not insecure:
                 raise Trouble(
                     f"{address} would carry the credential in the clear: use https, "
@@ -84,11 +84,61 @@ class Server:
             with exc:
                 raise _refusal(self.address, exc) from exc
         except (OSError, ValueError, HTTPException) as exc:
-            reason = getattr(exc, "reason", exc)
-            raise Trouble(f"{self.address} does not answer: {reason}", again=True) from exc
+            raise _silence(self.address, getattr(exc, "reason", exc)) from exc
         if not isinstance(answer, dict):
             raise Trouble(f"{self.address} answers, but not as Essaim does", again=True)
         return answer
+
+
+def _address(address: str) -> SplitResult:
+    """Read the address of a server; Trouble when it is none."""
+    with contextlib.suppress(ValueError):
+        url = urlsplit(address)
+        if url.scheme in {"http", "https"} and url.hostname and url.port != 0:
+            return url
+    raise Trouble(f"{address} is not a server: say https://NAME or https://NAME:PORT")
+
+
+def _silence(address: str, reason: object) -> Trouble:
+    """Say why a server could not be talked to, and what to do."""
+    import ssl  # noqa: PLC0415 - heavy, and the helper never needs it
+
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        return _distrust(address, reason)
+    if isinstance(reason, ssl.SSLError):
+        why = (reason.reason or "").replace("_", " ").lower() or str(reason)
+        return Trouble(
+            f"{address} does not speak TLS as this machine does ({why}): is the port right, and "
+            "is it https?",
+            again=True,
+        )
+    why = str(getattr(reason, "strerror", None) or reason)
+    sentence = f"{address} does not answer: {why}"
+    if _loopback(urlsplit(address).hostname or ""):
+        sentence += "; this address is the machine itself: say how it reaches the server"
+    return Trouble(sentence, again=True)
+
+
+def _distrust(address: str, error: ssl.SSLCertVerificationError) -> Trouble:
+    """Say what is wrong with a certificate, and what to do."""
+    why = error.verify_message
+    if "not yet valid" in why or "expired" in why:
+        now = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+        return Trouble(
+            f"{address} shows a certificate that is not valid now ({why}): this machine's clock "
+            f"says {now}; set it if that is wrong, else renew the certificate",
+            again=True,
+        )
+    if "match" in why or "not valid for" in why:
+        return Trouble(
+            f"{address} shows a certificate of another name ({why}): use the name it is made for",
+            again=True,
+        )
+    return Trouble(
+        f"{address} shows a certificate that this machine does not trust ({why}): name its "
+        "authority with --ca FILE",
+        again=True,
+    )
 
 
 def _trust(ca: str) -> ssl.SSLContext:
@@ -105,6 +155,7 @@ def _refusal(address: str, error: HTTPError) -> Trouble:
     with contextlib.suppress(OSError, ValueError, AttributeError):
         problem = json.loads(error.read(LONGEST_ANSWER))
         said = problem.get("detail") or problem.get("title") or said
+        said += f"; {problem['hint']}" if problem.get("hint") else ""
     if error.code == HTTP_UNAUTHORISED:
         return RefusedError(f"{address} refuses us: {said}", code=REFUSED)
     return Trouble(f"{address} answers {error.code}: {said}", again=error.code >= 500)  # noqa: PLR2004
@@ -210,8 +261,8 @@ class State:
             ) from None
         except (OSError, ValueError) as exc:
             raise Trouble(f"{self.node} cannot be read: {exc}", code=REFUSED) from exc
-        if not isinstance(kept, dict):
-            raise Trouble(f"{self.node} is damaged: join again", code=REFUSED)
+        if not isinstance(kept, dict) or not kept.keys() >= NEEDED:
+            raise Trouble(f"{self.node} is damaged: join again with a new token", code=REFUSED)
         return kept
 
     def write(self, kept: dict[str, Any]) -> None:

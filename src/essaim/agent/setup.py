@@ -88,7 +88,7 @@ def installed() -> bool:
 
 def install(*, key: str = "", playbooks: bool = False) -> None:
     """Make the service account, its one right, and the programs; safe to repeat."""
-    _need_root("install")
+    need_root("install")
     for name in ("sudo", "sshd", "useradd", "find", "ipcrm", "unshare", "bash"):
         if not shutil.which(name, path="/usr/sbin:/usr/bin:/sbin:/bin"):
             raise Trouble(f"the program {name} is missing on this machine: install it first")
@@ -140,7 +140,7 @@ def _add_unit() -> None:
 
 def uninstall(*, keep_log: bool = False) -> None:
     """Remove everything `install` and the helper have made, leased accounts first."""
-    _need_root("uninstall")
+    need_root("uninstall")
     if UNIT.exists():
         tool("systemctl", "disable", "--now", UNIT.name, allow=(0, 1, 5))
         remove_file(UNIT)
@@ -174,6 +174,7 @@ def _end_service(uid: int) -> None:
             os.kill(pid, 9)
 
 
-def _need_root(verb: str) -> None:
+def need_root(verb: str) -> None:
+    """Refuse a command that changes the machine to whoever may not."""
     if os.geteuid() != 0:
         raise Trouble(f"{verb} changes the machine and needs root: sudo python3 agent.py {verb}")

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import enum
+import functools
+import re
 import socket
 import sys
 import threading
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +21,7 @@ from essaim.cli.signals import ENDING, acting
 from essaim.cli.stacks import Json, control_plane
 
 if TYPE_CHECKING:
+    from essaim.controllers.autoscale import Gauge
     from essaim.plan.scaling import Policy
     from essaim.scaling.processes import Processes
     from essaim.scaling.replicas import Replicas
@@ -29,9 +34,22 @@ BUSIEST = 0.85
 #: How these commands are run as processes of this computer.
 COMMANDS = {
     "api": ("api", "--host", "127.0.0.1", "--port", "{port}"),
+    "controller": ("controller",),
     "worker": ("worker",),
 }
+CONTROLLER = "controller"
+BOUNDS = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?")
 ESSAIM = (sys.executable, "-P", "-c", "from essaim.cli import main; main()")
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """A service, its replicas, how their load is measured, and what is wanted of them."""
+
+    service: str
+    replicas: Replicas
+    gauge: Gauge
+    policy: Policy
 
 
 class Backend(enum.StrEnum):
@@ -52,8 +70,14 @@ class Measure(enum.StrEnum):
 def autoscale(
     context: typer.Context,
     service: Annotated[
-        str, typer.Option(metavar="NAME", help="Of the Compose file; with processes: api, worker.")
+        str,
+        typer.Option(
+            metavar="NAME", help="Of the Compose file; with processes: api, controller, worker."
+        ),
     ] = "api",
+    controllers: Annotated[
+        str, typer.Option(metavar="MIN-MAX", help="Also scale the controllers, by their CPU.")
+    ] = "",
     backend: Annotated[Backend, typer.Option(help="What the replicas are.")] = Backend.PROCESS,
     fewest: Annotated[int, typer.Option("--min", min=1, help="Never fewer replicas.")] = 1,
     most: Annotated[int, typer.Option("--max", min=1, help="Never more replicas.")] = 6,
@@ -94,6 +118,9 @@ def autoscale(
     [bold]essaim autoscale --service api --caddy http://127.0.0.1:2019[/bold]
     does without Docker: processes of this computer, behind a Caddy.
 
+    [bold]essaim autoscale --service api --max 4 --controllers 1-3[/bold]
+    scales the controllers beside the API, within limits of their own.
+
     [bold]essaim autoscale --backend docker --service worker[/bold] looks at the runs that
     wait, and for how long.
 
@@ -103,10 +130,8 @@ def autoscale(
     if context.invoked_subcommand:
         return
     counted = measure or (Measure.QUEUE if service == "worker" else Measure.CPU)
-    policy = _policy(
-        counted,
-        fewest=fewest,
-        most=most,
+    make = functools.partial(
+        _policy,
         target=target,
         interval=interval,
         rise=rise,
@@ -114,30 +139,48 @@ def autoscale(
         cooldown=cooldown,
         warm_up=warm_up,
     )
+    wanted = {service: (counted, make(counted, fewest=fewest, most=most))}
+    if controllers:
+        if service == CONTROLLER:
+            raise typer.BadParameter("--service controller: say --min and --max instead")
+        lowest, highest = _bounds(controllers)
+        wanted[CONTROLLER] = (Measure.CPU, make(Measure.CPU, fewest=lowest, most=highest))
     with control_plane() as control:
-        from essaim.controllers.autoscale import CpuGauge, Gauge, QueueGauge
+        from essaim.controllers.autoscale import CpuGauge, QueueGauge
         from essaim.store.scaling import Scaling
 
         scaling = Scaling(control.database)
         sites = {"" if name == "any" else name for name in site} if site else None
-        gauge: Gauge = (
-            CpuGauge(policy, cpus=cpus)
-            if counted is Measure.CPU
-            else QueueGauge(policy, scaling, each=per_worker, sites=sites)
-        )
-        if backend is Backend.DOCKER:
-            from essaim.scaling.docker import Containers
+        folder = control.home / "replicas"
+        scaled = []
+        for name, (counts, policy) in wanted.items():
+            gauge = (
+                CpuGauge(policy, cpus=cpus)
+                if counts is Measure.CPU
+                else QueueGauge(policy, scaling, each=per_worker, sites=sites)
+            )
+            if backend is Backend.DOCKER:
+                from essaim.scaling.docker import Containers
 
-            containers = Containers(project, service, socket=engine)
-            _run(scaling, containers, gauge, f"{project}/{service}", policy)
-            return
-        # The processes of another computer are scaled there.
-        here = f"{service}@{socket.gethostname()}"
-        folder = control.home / "replicas" / service
-        _run(scaling, _processes(folder, service, caddy), gauge, here, policy)
-        if end_together:
+                replicas: Replicas = Containers(project, name, socket=engine)
+                scaled.append(Scaled(f"{project}/{name}", replicas, gauge, policy))
+                continue
+            replicas = _processes(folder / name, name, caddy if name == service else "")
+            # The processes of another computer are scaled there.
+            scaled.append(Scaled(f"{name}@{socket.gethostname()}", replicas, gauge, policy))
+        _run(scaling, scaled)
+        if end_together and backend is Backend.PROCESS:
             # All go, so there is nobody left to tell the proxy of.
-            _processes(folder, service, "").end()
+            for name in wanted:
+                _processes(folder / name, name, "").end()
+
+
+def _bounds(said: str) -> tuple[int, int]:
+    """Read `1-3`, or `2` for always two."""
+    found = BOUNDS.fullmatch(said)
+    if found is None or not int(found[1]):
+        raise typer.BadParameter(f"--controllers {said}: say MIN-MAX, such as 1-3")
+    return int(found[1]), int(found[2] or found[1])
 
 
 def _policy(measure: Measure, *, target: float | None, **more: Any) -> Policy:
@@ -164,7 +207,7 @@ def _processes(folder: Path, service: str, caddy: str) -> Processes:
     return Processes(folder, command, upstreams=Caddy(caddy) if caddy else None)
 
 
-def _run(scaling: Scaling, replicas: Replicas, gauge: Any, service: str, policy: Policy) -> None:
+def _run(scaling: Scaling, scaled: Sequence[Scaled]) -> None:
     from essaim.cli.processes import start_log
     from essaim.controllers.autoscale import Autoscale
     from essaim.controllers.leading import Leader
@@ -173,12 +216,27 @@ def _run(scaling: Scaling, replicas: Replicas, gauge: Any, service: str, policy:
 
     start_log("autoscale")
     ended = threading.Event()
-    leader = Leader(scaling, service, this_owner())
-    loops = Loops([Autoscale(scaling, leader, replicas, gauge, service=service, policy=policy)])
+    leaders = [Leader(scaling, each.service, this_owner()) for each in scaled]
+    loops = Loops(
+        [
+            Autoscale(
+                scaling,
+                leader,
+                each.replicas,
+                each.gauge,
+                service=each.service,
+                policy=each.policy,
+            )
+            for leader, each in zip(leaders, scaled, strict=True)
+        ]
+    )
     with acting(ended.set, *ENDING):
-        leader.start()
+        for leader in leaders:
+            leader.start()
         loops.start()
-        say(f"ready    {service}: {policy.fewest} to {policy.most} replicas at {policy.target:.0%}")
+        for each in scaled:
+            limits = f"{each.policy.fewest} to {each.policy.most} replicas"
+            say(f"ready    {each.service}: {limits} at {each.policy.target:.0%}")
         ended.wait()
         say("stopping")
         loops.stop()

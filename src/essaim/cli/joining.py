@@ -1,24 +1,33 @@
-"""The line that makes a machine join a fleet."""
+"""The command that makes a machine join a fleet."""
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from essaim.cli.client import is_loopback
 
+#: Python fetches the agent, as it is there anyway; an error is a sentence, not a traceback.
+FETCH = """\
+import sys, urllib.request as u
+why = lambda e: getattr(e, "reason", e)
+sys.excepthook = lambda t, e, b: print("cannot fetch agent.py:", why(e))
+u.urlretrieve({address}, "agent.py")"""
+
 
 def join_line(server: str, token: str, more: Sequence[str] = ()) -> str:
-    """What to paste on a machine, as root.
+    """Give the command to paste on a machine, as root: lines that fit a terminal.
 
-    Python fetches the agent, as it is there anyway.  The token is in the environment: arguments
-    of a process can be read by everybody on the machine.
+    The token is in the environment: everybody on the machine can read arguments of a process.
     """
-    fetch = f"import urllib.request as u; u.urlretrieve({server + '/agent.py'!r}, 'agent.py')"
+    fetch = FETCH.format(address=json.dumps(f"{server}/agent.py"))
     words = ["python3", "agent.py", "join", "--server", server, *more]
     return (
-        f"python3 -c {shlex.quote(fetch)} && ESSAIM_TOKEN={shlex.quote(token)} {shlex.join(words)}"
+        f"python3 -c {shlex.quote(fetch)} &&\n"
+        f"  ESSAIM_TOKEN={shlex.quote(token)} \\\n"
+        f"  {shlex.join(words)}"
     )
 
 

@@ -16,6 +16,7 @@ from essaim.model.errors import (
     WeakError,
 )
 from essaim.model.fleet import Project, Quota, Role, User
+from essaim.model.passwords import guessable
 from essaim.model.words import both
 from essaim.store.people import Rotation
 from essaim.usecases.credentials import (
@@ -221,7 +222,7 @@ def _check_name(name: str) -> None:
 def _check_password(name: str, password: str) -> None:
     if not SHORTEST <= len(password) <= LONGEST:
         raise WeakError(both("password.short", shortest=SHORTEST), hint=both("password.sentence"))
-    if len(set(password)) < SHORTEST // 2 or name in password.lower():
+    if guessable(name, password):
         raise WeakError(both("password.weak"), hint=both("password.sentence"))
 
 
