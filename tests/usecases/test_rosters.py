@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import time
 from types import SimpleNamespace
 
@@ -14,13 +15,17 @@ from essaim.controllers.schooling import Schooling
 from essaim.model.errors import ClashError, HeldError, InvalidError, RejectedError, UnknownError
 from essaim.model.machines import Power
 from essaim.model.names import MachineName
+from essaim.model.school import Person
 from essaim.plan.rosters import Standing, Student
 from essaim.store.classes import Lesson
 from essaim.store.schema import student
 from essaim.usecases import classes, seats, students
 from essaim.usecases import rosters as use
-from filed import wait_for
+from filed import HOST_KEY, wait_for
 from schoolplane import people, plane, roster
+
+#: Two keys that differ in one letter.
+KEY, OTHER = HOST_KEY, HOST_KEY.replace("Yy2k", "Yy3k")
 
 
 @pytest.fixture
@@ -119,6 +124,7 @@ def test_who_leaves_is_retired_and_comes_back_to_the_same_machine(school):
     assert school.states() == {"alice": "ready", "bob": "retired"}
     seen = school.site.seen()
     assert seen["machines"]["promo/bob"]["power"] == "off"
+    assert seen["machines"]["promo/bob"]["account"] is None, "locked before it was turned off"
     assert "bob" not in str([seen["names"], seen["desktops"]])
     assert before.address not in seen["addresses"]
     # Nobody else gets the address meanwhile.
@@ -129,7 +135,65 @@ def test_who_leaves_is_retired_and_comes_back_to_the_same_machine(school):
     assert school.site.seen()["machines"]["promo/bob"] | {"boot": ""} == {
         "power": "on", "address": before.address, "image": "d" * 64, "boot": "",
         "disk": "thesis", "kept": {},
+        "account": ["local", "bob", "", "", "Bob", "ssh-ed25519 AAAA plane"],
     }  # fmt: skip
+
+
+def with_key(*logins: str, key: str) -> list[Person]:
+    return [dataclasses.replace(person, key=key) for person in people(*logins)]
+
+
+def keys_on(school, login: str = "alice") -> list[str]:
+    return school.site.seen()["machines"][f"promo/{login}"]["account"][-1].splitlines()[1:]
+
+
+def test_another_key_in_the_roster_is_put_on_the_machine_and_the_students_own_counts_more(school):
+    school.apply(roster(), with_key("alice", key=KEY))
+    assert keys_on(school) == [KEY]
+    planned = school.apply(roster(), with_key("alice", key=OTHER))
+    assert [(c.verb, c.reason) for c in planned.decided.changes] == [("wake", "another key")]
+    assert keys_on(school) == [OTHER]
+    assert school.apply(roster(), with_key("alice", key=OTHER)).decided.changes == ()
+    # What an earlier version reads of a person has no field it does not know.
+    row = school.database.read(lambda c: c.execute(sa.text("SELECT person FROM student")).scalar())
+    assert "key" not in json.loads(row)
+    school.rosters.access.put_own_key("promo", "alice", KEY)
+    assert school.apply(roster(), with_key("alice", key="")).decided.changes == ()
+    assert school.rosters.one("promo", "alice").key == KEY
+
+
+def test_a_key_that_comes_while_the_machine_is_off_is_taken_at_the_next_start(school):
+    school.apply(roster(), with_key("alice", key=KEY))
+    school.rosters.halt("promo/alice", on=False)
+    school.site.driver.stop(MachineName("promo", "alice"))
+    assert school.apply(roster(), with_key("alice", key=OTHER)).decided.changes == ()
+    student = school.rosters.one("promo", "alice")
+    seats.begin(school, seats.Seat(roster(), student, own=True), "start")
+    school.settle("alice")
+    assert keys_on(school) == [OTHER]
+
+
+def test_an_account_that_cannot_be_made_leaves_the_machine_is_told_and_retried(school):
+    refuses = school.site.driver.file.with_suffix(".refuses")
+    refuses.write_text("account alice")
+    school.apply(roster(), people("alice", "bob"))
+    assert school.states() == {"alice": "ready", "bob": "ready"}
+    alice, bob = students.table(school, "promo")
+    assert (alice.state, bob.failed) == ("ready", "")
+    assert "refuses account alice" in alice.failed
+    assert alice.todo == "essaim students retry promo alice"
+    refuses.unlink()
+    planned = use.retry(school, "promo")
+    assert [(c.machine, c.verb) for c in planned.decided.changes] == [("promo/alice", "wake")]
+    assert school.courier.wait(use.apply(school, planned), timeout=120)
+    assert students.table(school, "promo")[0].failed == ""
+
+
+@pytest.mark.parametrize(("account", "made"), [("directory", "directory"), ("none", None)])
+def test_accounts_of_a_directory_get_a_key_alone_and_none_gets_nothing(school, account, made):
+    school.apply(roster(account=account), with_key("alice", key=KEY))
+    found = school.site.seen()["machines"]["promo/alice"].get("account")
+    assert (found and found[0]) == made
 
 
 def test_a_student_who_returns_keeps_their_work_when_a_server_fails(school):
