@@ -11,6 +11,7 @@ import pytest
 
 from api.rig import GATEWAY, KEY, wait_for
 from cli.person import Person, way
+from essaim.model.words import both
 
 
 @pytest.fixture
@@ -192,6 +193,30 @@ def test_what_the_quota_refuses_is_said_with_what_to_do(here, ada):
 def test_the_quota_is_an_error_with_its_code_in_json(here, ada):
     done = ada.types("rent", "-n", "1000", "--json")
     assert json.loads(done.stdout)["error"]["code"] == "quota"
+
+
+def test_what_no_machine_could_serve_is_refused_naming_the_largest(here, server, ada, machine):
+    said = ada.does("rent", "--cores", "64", code=1)
+    node = here.plane.fleet.list()[0]
+    assert f"the largest has {node.cores} cores and {node.memory} MiB" in said
+    assert "→" in said
+    assert "there are 1 of the kind" in ada.does("rent", "-n", "2", code=1)
+    done = ada.types("rent", "--cores", "64", "--json")
+    assert json.loads(done.stdout)["error"]["code"] == "impossible"
+    french = ada.types("rent", "--cores", "64", LANG="fr_FR.UTF-8").stderr
+    assert "aucune machine n'est si grande" in french
+    assert "no machine" not in french
+    assert leases(here) == []
+
+
+def test_the_warning_that_a_lease_ends_says_a_command_that_works(here, ada, machine):
+    ada.does("rent", "--for", "5m")
+    (lease,) = leases(here)
+    for line in both("machine.ends", minutes=5, at="12:00", lease=lease.id).splitlines():
+        before = here.plane.leases.get(lease.id).expires_at
+        command = line[line.index("essaim extend") :]
+        ada.does(*shlex.split(command)[1:])
+        assert here.plane.leases.get(lease.id).expires_at == before + 3_600_000
 
 
 @pytest.mark.parametrize(

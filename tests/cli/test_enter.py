@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -127,6 +128,75 @@ def test_what_rent_prints_leads_to_the_machines_and_their_host_key_is_pinned(lab
     assert "hostname" not in ada.does("leases", lease["id"])
     visits = ada.gets("leases", lease["id"])["visits"]
     assert len([visit for visit in visits if not visit["refused"]]) == 3
+    three = paste(ada, lines[1].replace(".2@", ".3@"), "true")
+    assert three.returncode == 255
+    assert "has 2 machines: there is no machine 3" in three.stderr
     ada.does("release", lease["id"])
     wait_for(lambda: not ada.gets("leases"), "the lease is over")
-    assert paste(ada, lines[0], "true").returncode == 255
+    over = paste(ada, lines[0], "true")
+    assert over.returncode == 255
+    assert "you released it" in over.stderr
+    stranger = ada.client / "stranger"
+    paste(ada, "ssh-keygen -q -t ed25519 -N '' -f", str(stranger))
+    key = str(ada.client / "id_ed25519")
+    assert "Permission denied" in paste(ada, lines[0].replace(key, str(stranger)), "true").stderr
+
+
+def test_files_go_in_and_out_by_every_name(lab, ada, tmp_path):
+    """With `essaim cp`, and with programs that know nothing of Essaim, by the names it installs."""
+    ada.does("ssh-config", "--install")
+    lease = ada.gets("rent", "-n", "2", "--for", "2h")["id"]
+    data = tmp_path / "a folder"
+    data.mkdir()
+    (data / "été -rf").write_bytes(os.urandom(300_000))
+    (data / "run.sh").write_text("#!/bin/sh\necho ran\n")
+    (data / "run.sh").chmod(0o750)
+
+    ada.does("cp", str(data), f"{lease}:")
+    ada.does("cp", f"{lease}:a folder/*", f"{lease}.2:")
+    assert ada.does("ssh", f"{lease}.2", "--", "./run.sh").strip() == "ran"
+    ada.does("cp", f"{lease}.2:été -rf", str(tmp_path / "back"))
+    assert (tmp_path / "back").read_bytes() == (data / "été -rf").read_bytes()
+    assert "/root/x: permission denied" in ada.does("cp", f"{lease}:/root/x", str(tmp_path), code=1)
+    some = ada.does("cp", f"{lease}:run.none", f"{lease}.2:run.sh", str(tmp_path), code=4)
+    assert f"{lease}:run.none: no such file" in some
+
+    config = ada.home / ".ssh" / "config"
+    ssh = shlex.join(["ssh", "-F", str(config)])
+    far = shlex.quote(f"{lease}.2:")
+    for line in (
+        f"{ssh} {lease}.2 true",
+        f"scp -q -F {shlex.quote(str(config))} -r {shlex.quote(str(data))} {far}scp",
+        f"rsync -a -e {shlex.quote(ssh)} {shlex.quote(str(data))}/ {far}rsync/",
+        f"rsync -a -e {shlex.quote(ssh)} {far}rsync/ {shlex.quote(str(tmp_path / 'rsync'))}",
+    ):
+        done = paste(ada, line)
+        assert done.returncode == 0, f"{line}\n{done.stderr}"
+    sftp = f"sftp -q -F {shlex.quote(str(config))} -b {tmp_path}/batch {lease}"
+    (tmp_path / "batch").write_text(f'get "a folder/run.sh" {tmp_path}/sftp\n')
+    assert paste(ada, sftp).returncode == 0
+    for copy in (tmp_path / "rsync" / "run.sh", tmp_path / "sftp"):
+        assert copy.read_text() == (data / "run.sh").read_text()
+    assert (tmp_path / "rsync" / "run.sh").stat().st_mode & 0o777 == 0o750
+    ada.does("release", lease)
+    wait_for(lambda: not ada.gets("leases"), "the lease is over")
+    assert "you released it" in ada.does("cp", f"{lease}:run.sh", str(tmp_path), code=1)
+    ada.does("ssh-config", "--uninstall")
+    assert config.read_text() == ""
+
+
+def test_the_warning_of_a_lease_that_ends_is_a_command_that_works(ada):
+    lease = ada.gets("rent", "--for", "5m")["id"]
+    told = []
+
+    def warned() -> bool:
+        told[:] = [each for each in ada.gets("events") if each["kind"] == "lease.warning"]
+        return bool(told)
+
+    wait_for(warned, "the owner is warned")
+    before = ada.gets("leases", lease)["expires_at"]
+    for line in told[-1]["text"].splitlines():
+        words = shlex.split(line[line.index("essaim extend") :])
+        ada.does(*words[1:])
+    assert ada.gets("leases", lease)["expires_at"] > before
+    ada.does("release", lease)

@@ -34,17 +34,21 @@ class Way:
     port: int
     host_key: str
     identity: str  #: the private key, or the public one of a key an agent holds
+    machines: int = 1
+
+    def user(self, number: int = 1) -> str:
+        """The name at the gateway of the lease's first machine, or another."""
+        return self.account if number == 1 else f"{self.account}.{number}"
 
     def command(self, number: int = 1, command: list[str] | None = None) -> list[str]:
         """The ssh command for the lease's first machine, or another."""
-        user = self.account if number == 1 else f"{self.account}.{number}"
         words = ["ssh", "-p", str(self.port)]
         if self.identity:
             words += ["-i", self.identity, "-o", "IdentitiesOnly=yes"]
         if self.host_key:
-            words += ["-o", f"UserKnownHostsFile={_as_value(known_hosts())}"]
+            words += ["-o", f"UserKnownHostsFile={as_value(known_hosts())}"]
             words += ["-o", "StrictHostKeyChecking=yes"]
-        words += [f"{user}@{self.host}"]
+        words += [f"{self.user(number)}@{self.host}"]
         return [*words, *(["--", command_line(command)] if command else [])]
 
 
@@ -53,7 +57,7 @@ def command_line(command: Sequence[str]) -> str:
     return command[0] if len(command) == 1 else shlex.join(command)
 
 
-def _as_value(path: Path) -> str:
+def as_value(path: Path) -> str:
     """A path as ssh reads it in an option: blanks would end it, percent signs mean something."""
     text = str(path).replace("%", "%%")
     return f'"{text}"' if " " in text else text
@@ -139,6 +143,7 @@ def way_in(lease: dict[str, Any], identity: str) -> Way | None:
         port=int(gateway["port"]),
         host_key=gateway["host_key"],
         identity=identity,
+        machines=max(1, len(lease.get("nodes") or ())),
     )
     pin(way.host, way.port, way.host_key)
     remember(lease["id"], way)
@@ -151,6 +156,16 @@ def remember(lease: str, way: Way) -> None:
     for old in _folder().glob("l-*.json"):
         if time.time() - old.stat().st_mtime > FORGOTTEN:
             old.unlink(missing_ok=True)
+    from essaim.cli.ssh_config import refresh_leases
+
+    refresh_leases()
+
+
+def remembered_all() -> list[tuple[str, Way]]:
+    """All ways into leases that are remembered, the newest first."""
+    files = sorted(_folder().glob("l-*.json"), key=lambda path: -path.stat().st_mtime)
+    found = [(path.stem, remembered(path.stem)) for path in files]
+    return [(lease, way) for lease, way in found if way is not None]
 
 
 def remembered(lease: str) -> Way | None:

@@ -35,6 +35,7 @@ from essaim.cli import (
     runs,
     serve,
     snapshots,
+    ssh_config,
     stacks,
     students,
     worker,
@@ -62,6 +63,7 @@ app.add_typer(students.app, name="students", rich_help_panel=MAKE)
 app.command(rich_help_panel=USE)(machines.ssh)
 app.command(rich_help_panel=USE)(machines.run)
 app.command(rich_help_panel=USE)(copy.cp)
+app.command("ssh-config", rich_help_panel=USE)(ssh_config.ssh_config)
 app.command(rich_help_panel=USE)(console.console)
 app.add_typer(snapshots.app, name="snapshot", rich_help_panel=USE)
 app.command(rich_help_panel=USE)(compare.compare)

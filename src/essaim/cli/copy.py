@@ -168,6 +168,8 @@ class _Shown:
         self._open = False
 
     def begin(self, source: Location, size: int, done: int) -> None:
+        if not self._name:
+            self._began = time.monotonic()  # connecting took its time, and is no copying
         self._name, self._size, self._at = source.path, size, done
         self._show(force=size > 0)
 

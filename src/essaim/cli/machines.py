@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,7 +18,10 @@ from essaim.cli.output import duration, print_json, say
 from essaim.cli.stacks import Json, control_plane
 
 if TYPE_CHECKING:
+    from essaim.model.errors import EssaimError
     from essaim.model.runs import CommandLog
+    from essaim.remote.input import Input
+    from essaim.remote.ssh import Result
 
 FAILED = 1
 
@@ -30,6 +37,9 @@ def ssh(
     [bold]essaim ssh slurm/nodes-2[/bold]
 
     [bold]essaim ssh l-3k9x2m7q -- nproc[/bold]
+
+    A single argument is a command line for the shell there; several are a
+    program and its arguments.
     """
     from essaim.cli.access import LEASE, enter
 
@@ -48,39 +58,101 @@ def run(
     ],
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND…")],
     within: Annotated[float, typer.Option(metavar="SECONDS", help="Give up after this.")] = 600.0,
+    no_stdin: Annotated[
+        bool, typer.Option("--no-stdin", "-n", help="Leave the standard input alone.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Run a command on one machine or many, and end with its exit code.
 
-    On one machine the output is the command's own; on several each line begins with the machine.
+    On one machine the output is the command's own, as it comes; on several each
+    line begins with the machine.  A single argument is a command line for the
+    shell there; several are a program and its arguments, passed on as they are.
+
+    [bold]essaim run slurm/controller -- "sinfo -N | sort | uniq"[/bold]
+
+    [bold]essaim run slurm -- ls "a file"[/bold]
+
+    What is piped in reaches the command, on several machines each of them:
+
+    [bold]essaim run slurm/nodes -- tee /etc/motd <motd[/bold]
+
+    In a loop that reads a list, say -n, or the command reads the list.
+
+    Exit codes: the command's; on several machines 0 when all ended with 0,
+    4 when some did, 1 when none did.
     """
-    from essaim.model.errors import EssaimError
     from essaim.usecases import machines as use
 
-    with control_plane() as app:
+    with control_plane() as app, _stdin(wanted=not no_stdin) as stdin:
         _stack, machines = use.find(app, where)
+        if len(machines) == 1 and not as_json:
+            only = str(machines[0].name)
+            given = stdin(1)
+            ended = use.stream(app, only, command, within=within, stdin=given, write=_write)
+            sys.exit(ended.exit_code)
         codes: list[int] = []
         found: list[dict[str, Any]] = []
-        for target, result in use.run(app, where, command, within=within):
-            if isinstance(result, EssaimError):
-                say(f"{target.name}: {result.what}")
-                codes.append(FAILED)
-                found.append({"machine": str(target.name), "error": result.what})
-                continue
-            codes.append(result.exit_code)
-            found.append(
-                {
-                    "machine": str(target.name),
-                    "exit_code": result.exit_code,
-                    "output": result.output,
-                    "seconds": round(result.seconds, 3),
-                }
-            )
-            if not as_json:
-                _print(str(target.name) if len(machines) > 1 else "", result.output)
+        several = len(machines) > 1
+        given = stdin(len(machines))
+        for target, result in use.run(app, where, command, within=within, stdin=given):
+            codes.append(_report(str(target.name), result, found))
+            if not as_json and "output" in found[-1]:
+                _print(str(target.name) if several else "", found[-1]["output"])
     if as_json:
         print_json(found)
     sys.exit(_exit_code(codes))
+
+
+def _report(name: str, result: Result | EssaimError, found: list[dict[str, Any]]) -> int:
+    """Keep a machine's result; gives its exit code."""
+    from essaim.model.errors import EssaimError
+
+    if isinstance(result, EssaimError):
+        say(f"{name}: {result.what}")
+        found.append({"machine": name, "error": result.what})
+        return FAILED
+    found.append(
+        {
+            "machine": name,
+            "exit_code": result.exit_code,
+            "output": result.output,
+            "seconds": round(result.seconds, 3),
+        }
+    )
+    return result.exit_code
+
+
+@contextmanager
+def _stdin(*, wanted: bool) -> Iterator[Callable[[int], Input | None]]:
+    """Give what makes the input of so many commands; None where nothing is piped in."""
+    with ExitStack() as stack:
+
+        def make(readers: int) -> Input | None:
+            from essaim.remote.input import Input
+
+            if not wanted or not piped(0):
+                return None
+            return stack.enter_context(closing(Input(0, readers=readers)))
+
+        yield make
+
+
+def piped(descriptor: int) -> bool:
+    """Whether something may come: it is neither closed, nor a terminal, nor /dev/null."""
+    try:
+        found = os.fstat(descriptor)
+    except OSError:
+        return False
+    if not stat.S_ISCHR(found.st_mode):
+        return True
+    return not os.isatty(descriptor) and found.st_rdev != Path(os.devnull).stat().st_rdev
+
+
+def _write(data: bytes, stdout: bool) -> None:
+    stream = sys.stdout if stdout else sys.stderr
+    stream.buffer.write(data)
+    stream.flush()
 
 
 def logs(

@@ -12,6 +12,7 @@ import typer
 
 from essaim.cli.carrying import carry_out, end, show_plan
 from essaim.cli.output import print_json, say, table
+from essaim.cli.ssh_config import refresh_stacks
 
 if TYPE_CHECKING:
     from essaim.bootstrap import App
@@ -84,6 +85,7 @@ def up(
                 )
                 for each in _sweep(where, overrides or [], multirun=multirun)
             ]
+        refresh_stacks(app)
     if as_json:
         print_json(outcomes if multirun else outcomes[0])
     sys.exit(max(outcome["exit_code"] for outcome in outcomes))
@@ -141,6 +143,7 @@ def down(
         check_site(app, use.stored_stack(app, name)[0].site, f"essaim down {name}")
         plan_it = partial(use.make_down_plan, app, name)
         outcome = carry_out(app, name, plan_it, yes=yes, wait=wait, all_goes=True)
+        refresh_stacks(app)
     end(outcome, as_json=as_json)
 
 

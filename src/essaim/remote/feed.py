@@ -28,7 +28,7 @@ class Feed:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._chunks: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._chunks: queue.SimpleQueue[tuple[bytes, bool] | None] = queue.SimpleQueue()
         self._waiting: Source | None = None
 
     @property
@@ -36,9 +36,9 @@ class Feed:
         """The source was told to wait."""
         return self._waiting is not None
 
-    def put(self, text: str, source: Source) -> None:
+    def put(self, data: bytes, source: Source, *, stdout: bool) -> None:
         """Add output; called in the loop's thread."""
-        self._chunks.put(text)
+        self._chunks.put((data, stdout))
         if self._waiting is None and self._chunks.qsize() > _FULL:
             self._waiting = source
             source.pause_reading()
@@ -47,9 +47,10 @@ class Feed:
         """Let the reader finish."""
         self._chunks.put(None)
 
-    def __iter__(self) -> Iterator[str]:
-        while (text := self._chunks.get()) is not None:
-            yield text
+    def __iter__(self) -> Iterator[tuple[bytes, bool]]:
+        """Give what comes, and whether it is of stdout."""
+        while (chunk := self._chunks.get()) is not None:
+            yield chunk
             if self._waiting is not None and self._chunks.empty():
                 self._loop.call_soon_threadsafe(self._resume)
 

@@ -17,6 +17,7 @@ from essaim.remote.ssh import CutOffError, Result
 if TYPE_CHECKING:
     from essaim.model.names import MachineName
     from essaim.remote.feed import Feed
+    from essaim.remote.input import Input
     from essaim.remote.keyring import Keyring
     from essaim.remote.ssh import Target
 
@@ -128,7 +129,7 @@ class Pool:
         target: Target,
         line: str,
         *,
-        stdin: bytes = b"",
+        stdin: bytes | Input = b"",
         within: float,
         feed: Feed | None = None,
     ) -> Result:
@@ -158,7 +159,9 @@ class Pool:
             seconds=time.monotonic() - began,
         )
 
-    async def _try_twice(self, target: Target, session: Exec, line: str, stdin: bytes) -> int:
+    async def _try_twice(
+        self, target: Target, session: Exec, line: str, stdin: bytes | Input
+    ) -> int:
         """Run the line; on a new connection when the pooled one turns out to be dead."""
         link = await self._link(target)
         try:
@@ -171,7 +174,7 @@ class Pool:
         except NotStartedError as exc:
             raise TransientError(f"{target.name}: no SSH session: {exc}") from exc
 
-    async def _on(self, link: _Link, session: Exec, line: str, stdin: bytes) -> int:
+    async def _on(self, link: _Link, session: Exec, line: str, stdin: bytes | Input) -> int:
         link.busy += 1
         try:
             async with link.sessions:

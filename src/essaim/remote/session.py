@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import codecs
 import contextlib
 import signal
 import time
@@ -11,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import asyncssh
 from typing_extensions import override
+
+from essaim.remote.input import Input
 
 if TYPE_CHECKING:
     from essaim.remote.feed import Feed
@@ -39,7 +40,6 @@ class Exec(asyncssh.SSHClientSession[bytes]):
     def __init__(self, feed: Feed | None) -> None:
         self._loop = asyncio.get_running_loop()
         self._feed = feed
-        self._decoders: dict[int | None, codecs.IncrementalDecoder] = {}
         self._chunks: list[tuple[bytes, bool]] = []
         self._kept = 0
         self._left_out = 0
@@ -48,6 +48,8 @@ class Exec(asyncssh.SSHClientSession[bytes]):
         self._timer: asyncio.TimerHandle | None = None
         self.channel: asyncssh.SSHClientChannel[bytes] | None = None
         self.done: asyncio.Future[int] = self._loop.create_future()
+        self._writable = asyncio.Event()
+        self._writable.set()
 
     @property
     def output(self) -> str:
@@ -75,9 +77,7 @@ class Exec(asyncssh.SSHClientSession[bytes]):
         if kept:
             self._chunks.append((kept, datatype is None))
         if self._feed is not None and self.channel is not None:
-            if datatype not in self._decoders:
-                self._decoders[datatype] = codecs.getincrementaldecoder("utf-8")("replace")
-            self._feed.put(self._decoders[datatype].decode(data), self.channel)
+            self._feed.put(data, self.channel, stdout=datatype is None)
         if self._exit_code is not None:
             self._wait_for_silence()
 
@@ -103,6 +103,26 @@ class Exec(asyncssh.SSHClientSession[bytes]):
             self._finish()
         elif not self.done.done():
             self.done.set_exception(LostError(str(exc) if exc else "the channel was closed"))
+
+    @override
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    @override
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    async def pour(self, source: Input) -> None:
+        """Pass input on as it comes and as the command takes it, then say that it has ended."""
+        offset = 0
+        # A command that has ended already reads nothing: what it said is what counts.
+        with contextlib.suppress(BrokenPipeError):
+            while self.channel is not None and (data := await source.read(offset)):
+                await self._writable.wait()
+                self.channel.write(data)
+                offset += len(data)
+            if self.channel is not None:
+                self.channel.write_eof()
 
     def _exited(self, code: int) -> None:
         self._exit_code = code
@@ -139,7 +159,7 @@ class Exec(asyncssh.SSHClientSession[bytes]):
 
 
 async def execute(
-    connection: asyncssh.SSHClientConnection, line: str, session: Exec, stdin: bytes
+    connection: asyncssh.SSHClientConnection, line: str, session: Exec, stdin: bytes | Input
 ) -> int:
     """Run a line to its end and give its exit code; what it prints is in the session."""
     try:
@@ -153,8 +173,11 @@ async def execute(
     except asyncio.CancelledError:
         session.abort()
         raise
+    pouring: asyncio.Task[None] | None = None
     try:
-        if stdin and session.channel is not None:
+        if isinstance(stdin, Input):
+            pouring = asyncio.get_running_loop().create_task(session.pour(stdin))
+        elif stdin and session.channel is not None:
             # A command that has ended already reads nothing: what it said is what counts.
             with contextlib.suppress(BrokenPipeError):
                 session.channel.write(stdin)
@@ -163,3 +186,6 @@ async def execute(
     except BaseException:
         session.abort()
         raise
+    finally:
+        if pouring is not None:
+            pouring.cancel()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import queue
 import threading
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 
     from essaim.model.names import MachineName
+    from essaim.remote.input import Input
     from essaim.remote.keyring import Keyring
     from essaim.remote.pool import Pool
 
@@ -55,6 +57,19 @@ class CutOffError(TransientError):
         self.late = late  #: its time was over; otherwise the connection was lost
 
 
+class _Decoded:
+    """Passes bytes on as text; a character may come in two pieces."""
+
+    def __init__(self, on_output: Callable[[str], None]) -> None:
+        self._on_output = on_output
+        self._decoders = {
+            stdout: codecs.getincrementaldecoder("utf-8")("replace") for stdout in (True, False)
+        }
+
+    def __call__(self, data: bytes, stdout: bool) -> None:  # noqa: FBT001 - as `on_data` is called
+        self._on_output(self._decoders[stdout].decode(data))
+
+
 class Remote:
     """A synchronous, thread-safe face of one event loop that owns all SSH connections.
 
@@ -84,9 +99,10 @@ class Remote:
         command: Sequence[str] | str,
         *,
         env: Mapping[str, str] | None = None,
-        stdin: bytes = b"",
+        stdin: bytes | Input = b"",
         within: float,
         on_output: Callable[[str], None] | None = None,
+        on_data: Callable[[bytes, bool], None] | None = None,
     ) -> Result:
         """Run a command to its end; a nonzero exit code is a result, not an error.
 
@@ -95,21 +111,24 @@ class Remote:
         it ran: the command is then terminated, unless it has `stdin`, in which case it may run on
         until its time is over.  A daemon that keeps the output open is not waited for: once the
         command itself has ended, the output is read until it is silent for half a second.
-        `on_output` is called in the calling thread, as the output comes.
+        `on_output` is called in the calling thread, as the output comes; `on_data` likewise, with
+        the bytes and whether they are of stdout.
         """
         line = far_line(
             command, env=env or {}, become=target.become, within=within, stdin=bool(stdin)
         )
         pool = self._start()
-        if on_output is None:
+        if on_output is not None:
+            on_data = _Decoded(on_output)
+        if on_data is None:
             return self._wait(pool.run(target, line, stdin=stdin, within=within))
         feed = Feed(self._running())
         work = pool.run(target, line, stdin=stdin, within=within, feed=feed)
         future = asyncio.run_coroutine_threadsafe(work, self._running())
         future.add_done_callback(lambda _: feed.end())
         try:
-            for text in feed:
-                on_output(text)
+            for data, stdout in feed:
+                on_data(data, stdout)
             return future.result()
         finally:
             future.cancel()
@@ -121,10 +140,12 @@ class Remote:
         *,
         within: float,
         width: int = 20,
+        stdin: Input | None = None,
     ) -> Iterator[tuple[Target, Result | EssaimError]]:
         """Run a command on many machines, `width` at a time; yields each as it finishes.
 
         Every target is yielded once: one machine's trouble is its result, not the end of the rest.
+        Each command reads all of `stdin`.
         """
         pool = self._start()
         done: queue.SimpleQueue[tuple[Target, Result | EssaimError] | None] = queue.SimpleQueue()
@@ -133,9 +154,14 @@ class Remote:
             async with turn:
                 try:
                     line = far_line(
-                        command, env={}, become=target.become, within=within, stdin=False
+                        command,
+                        env={},
+                        become=target.become,
+                        within=within,
+                        stdin=stdin is not None,
                     )
-                    done.put((target, await pool.run(target, line, within=within)))
+                    work = pool.run(target, line, stdin=stdin or b"", within=within)
+                    done.put((target, await work))
                 except EssaimError as exc:
                     done.put((target, exc))
 

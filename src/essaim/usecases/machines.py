@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from essaim.model.errors import SetupError, UnknownError
@@ -14,7 +16,10 @@ from essaim.workflows.tools import address_from_here, machine_target
 
 if TYPE_CHECKING:
     from essaim.model.errors import EssaimError
+    from essaim.model.machines import Driver
+    from essaim.model.names import MachineName
     from essaim.model.stacks import Machine, Stack
+    from essaim.remote.input import Input
     from essaim.remote.ssh import Result, Target
     from essaim.usecases.services import Services
 
@@ -48,32 +53,97 @@ def targets(services: Services, stack: Stack, machines: Sequence[Machine]) -> li
 
 
 def run(
-    services: Services, pattern: str, command: Sequence[str], *, within: float
+    services: Services,
+    pattern: str,
+    command: Sequence[str],
+    *,
+    within: float,
+    stdin: Input | None = None,
 ) -> Iterator[tuple[Target, Result | EssaimError]]:
-    """Run a command on every machine the pattern names; yields results as they come."""
+    """Run a command on every machine the pattern names; yields results as they come.
+
+    One word is a shell command line, several are a program and its arguments.  Each machine gets
+    all of `stdin`.
+    """
     stack, machines = find(services, pattern)
-    return services.remote.fan_out(targets(services, stack, machines), command, within=within)
+    found = targets(services, stack, machines)
+    return services.remote.fan_out(found, _command(command), within=within, stdin=stdin)
+
+
+def stream(
+    services: Services,
+    pattern: str,
+    command: Sequence[str],
+    *,
+    within: float,
+    stdin: Input | None,
+    write: Callable[[bytes, bool], None],
+) -> Result:
+    """Run a command on the one machine the pattern names; `write` gets its output as it comes."""
+    stack, machine = find_one(services, pattern)
+    (target,) = targets(services, stack, [machine])
+    return services.remote.run(
+        target, _command(command), stdin=stdin or b"", within=within, on_data=write
+    )
+
+
+def _command(words: Sequence[str]) -> Sequence[str] | str:
+    return words[0] if len(words) == 1 else words
 
 
 def ssh_command(services: Services, pattern: str, extra: Sequence[str]) -> list[str]:
-    """The OpenSSH command line that opens a session, with the machine's host key pinned."""
+    """The OpenSSH command line that opens a session, with the machine's host key pinned.
+
+    Of `extra`, one word is a shell command line, several are a program and its arguments.
+    """
     stack, machine = find_one(services, pattern)
     driver = services.driver(stack.site)
     known = services.keyring.known_hosts_file([machine.name])
-    options = [
-        "-F", os.devnull,
-        "-i", str(services.keyring.user_key()),
-        "-o", "IdentitiesOnly=yes",
-        "-o", f"UserKnownHostsFile={known}",
-        "-o", "GlobalKnownHostsFile=/dev/null",
-        "-o", "StrictHostKeyChecking=yes",
-        "-o", f"HostKeyAlias={machine.name.stack}.{machine.name.machine}",
-        "-o", "LogLevel=ERROR",
-    ]  # fmt: skip
+    given = _options(services, stack, machine, driver, known)
+    host = given.pop("HostName")
+    user = given.pop("User")
+    options = [word for name, value in given.items() for word in ("-o", f"{name}={value}")]
+    line = [extra[0] if len(extra) == 1 else shlex.join(extra)] if extra else []
+    return ["ssh", "-F", os.devnull, *options, f"{user}@{host}", *line]
+
+
+def ssh_options(services: Services, name: str) -> Iterator[tuple[MachineName, dict[str, str]]]:
+    """What ssh_config has to say of each machine of a stack, so that plain ssh reaches it."""
+    stack, machines = find(services, name)
+    if not machines:
+        return
+    driver = services.driver(stack.site)
+    known = services.keyring.known_hosts_file([machine.name for machine in machines])
+    for machine in machines:
+        yield machine.name, _options(services, stack, machine, driver, known)
+
+
+def _options(
+    services: Services, stack: Stack, machine: Machine, driver: Driver, known: Path
+) -> dict[str, str]:
+    options = {
+        "HostName": address_from_here(stack.site, machine),
+        "User": "root",
+        "IdentityFile": _path(services.keyring.user_key()),
+        "IdentitiesOnly": "yes",
+        "UserKnownHostsFile": _path(known),
+        "GlobalKnownHostsFile": "/dev/null",
+        "StrictHostKeyChecking": "yes",
+        "HostKeyAlias": f"{machine.name.stack}.{machine.name.machine}",
+        "LogLevel": "ERROR",
+    }
     if isinstance(driver, Dials):
         proxy = " ".join(_quote(word) for word in driver.proxy_command(machine.name))
-        options += ["-o", f"ProxyCommand={proxy}", "-o", "ProxyUseFdpass=yes"]
-    return ["ssh", *options, f"root@{address_from_here(stack.site, machine)}", *extra]
+        options |= {"ProxyCommand": proxy, "ProxyUseFdpass": "yes"}
+    return options
+
+
+def _path(path: Path) -> str:
+    """A path as ssh reads it: blanks would end it, percent signs mean something."""
+    text = str(path.absolute())
+    if '"' in text or "\n" in text:
+        raise SetupError(f"ssh cannot be told the path {text!r}", hint="choose another ESSAIM_HOME")
+    return '"' + text.replace("%", "%%") + '"'
 
 
 def _quote(word: str) -> str:
