@@ -135,6 +135,8 @@ class Backing:
         self._todo.put((what, guest, at, outcome))
 
     def _work(self) -> None:
+        if self._containers:
+            self._containers.prepare()
         while (job := self._todo.get()) is not None:
             what, guest, at, outcome = job
             try:

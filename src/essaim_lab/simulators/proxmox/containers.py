@@ -19,6 +19,7 @@ from pathlib import Path
 
 from essaim.model.errors import RejectedError
 from essaim_lab.simulators.proxmox.lxc_config import (
+    USUAL_ROOT,
     is_for_lxc,
     lxc_text,
     pve_text,
@@ -59,6 +60,11 @@ class Containers:
         return guest.kind == "lxc" and (known or is_for_lxc(_text(self._file(guest.vmid))))
 
     # What becomes of it
+
+    def prepare(self) -> None:
+        """Have the image as unprivileged containers usually need it, before one is started."""
+        with contextlib.suppress(OSError, subprocess.CalledProcessError):  # a start says why
+            self._image(USUAL_ROOT)
 
     def start(self, guest: Guest, address: str) -> str:
         """Start it; returns its public host key.  RejectedError says what its hooks said."""

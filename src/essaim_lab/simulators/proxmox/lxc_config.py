@@ -11,7 +11,8 @@ from essaim_lab.simulators.proxmox.schema import split
 _RAW = re.compile(r"(lxc\.[a-z0-9_.-]+)\s*[:=]\s*(.*?)\s*")
 _MOUNT = re.compile(r"mp\d+")
 _INCLUDED = ("common.conf", "userns.conf")
-_SHIFT = 100_000
+#: Who the root of an unprivileged container is on the node, unless its file says otherwise.
+USUAL_ROOT = 100_000
 
 
 def pve_text(conf: Mapping[str, Any], before: str) -> str:
@@ -53,7 +54,7 @@ def lxc_text(
         *(_bind(str(value)) for key, value in sorted(conf.items()) if _is_bind(key, value)),
     ]
     if _unprivileged(conf) and not any(line.startswith("lxc.idmap") for line in raw):
-        lines += [f"lxc.idmap = {kind} 0 {_SHIFT} 65536" for kind in "ug"]
+        lines += [f"lxc.idmap = {kind} 0 {USUAL_ROOT} 65536" for kind in "ug"]
     lines += [f"{found[1]} = {found[2]}" for line in raw if (found := _RAW.fullmatch(line))]
     return "".join(f"{line}\n" for line in lines)
 
@@ -64,7 +65,7 @@ def shift(conf: Mapping[str, Any], raw: Sequence[str]) -> int:
         words = line.replace("=", " ").replace(":", " ").split()
         if words[:3] == ["lxc.idmap", "u", "0"]:
             return int(words[3])
-    return _SHIFT if _unprivileged(conf) else 0
+    return USUAL_ROOT if _unprivileged(conf) else 0
 
 
 def _unprivileged(conf: Mapping[str, Any]) -> bool:
