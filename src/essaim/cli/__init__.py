@@ -15,7 +15,12 @@ def main() -> None:
 
     try:
         from essaim.cli.app import app
+        from essaim.cli.tongue import spoken
 
+        if spoken() != "en":
+            from essaim.cli import usage_errors
+
+            usage_errors.run(app)
         app(prog_name="essaim")
     except EssaimError as error:
         report(error)
