@@ -237,7 +237,7 @@ def test_a_school_speaks_french_from_the_first_command_to_the_last(school, way):
         spoken("students", "teachers", "promo", "--add", "turing", code=2),
         spoken("students", "remove", "promo", code=2),
         spoken("students", "remove", code=2),
-        spoken("students", "rmove", "promo", code=2),
+        spoken("students", "removee", "promo", code=2),
         spoken("students", "list", "--jsno", code=2),
         spoken("students", "list", "promo", "more", code=2),
     ]

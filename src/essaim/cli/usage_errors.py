@@ -31,7 +31,7 @@ def _tell(error: Exception) -> int:
     text = getattr(error, "format_message", error.__str__)()
     context = its.get("ctx")
     if type(error).__name__ == "NoArgsIsHelpError":
-        error.show()  # type: ignore[attr-defined] - of the library; it has no sentence but its help
+        error.show()  # type: ignore[attr-defined]  # it has no sentence but the help it shows
         return USAGE
     where = context.command_path if context is not None else "essaim"
     hint = said("usage.help", command=f"{where} --help")
