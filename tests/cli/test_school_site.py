@@ -236,6 +236,10 @@ def test_a_school_speaks_french_from_the_first_command_to_the_last(school, way):
         spoken("students", "invite", "promo", "alice"),
         spoken("students", "teachers", "promo", "--add", "turing", code=2),
         spoken("students", "remove", "promo", code=2),
+        spoken("students", "remove", code=2),
+        spoken("students", "removee", "promo", code=2),
+        spoken("students", "list", "--jsno", code=2),
+        spoken("students", "list", "promo", "more", code=2),
     ]
     way.cut()
     told += [
@@ -256,6 +260,8 @@ def test_a_school_speaks_french_from_the_first_command_to_the_last(school, way):
         "aucun contrôleur ne tourne",
         "vouliez-vous dire lundi ?",
         "personne à qui demander",
+        "il manque 'ROSTER'",
+        "vouliez-vous dire 'remove' ?",
         "le site pve est injoignable : https://127.0.0.1:",
         "connexion refusée",
         "promo : 3 machine(s) oubliées",

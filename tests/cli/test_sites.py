@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -122,6 +123,35 @@ def test_a_stack_on_a_lost_site_is_forgotten_when_asked(essaim, home):
     assert app.stacks.get_stack("far") is None
     assert app.reservations.held("pve", "vmid") == {50008: "other/one"}
     app.close()
+
+
+@pytest.mark.parametrize(("answer", "gone"), [("n", False), ("oui", True)])
+def test_a_question_in_french_is_answered_in_french(essaim, home, answer, gone):
+    """On a terminal: `o` and `oui` are a yes."""
+    with contextlib.closing(App({"ESSAIM_HOME": str(home / "state")})) as app:
+        composed = compose(str(home), ("site=pve", "name=far", "image=gui"))
+        app.stacks.put_stack("far", {"stack": stack_to_json(composed.stack), "lab": str(home)})
+        near, far = pty.openpty()
+        env = {
+            **os.environ,
+            "LANG": "fr_FR.UTF-8",
+            "LC_ALL": "",
+            "ESSAIM_HOME": str(home / "state"),
+        }
+        words = [sys.executable, "-P", "-c", "from essaim.cli import main; main()"]
+        with subprocess.Popen(
+            [*words, "down", "far", "--forget"], env=env, stdin=far, stdout=far,
+            stderr=subprocess.PIPE, text=True, cwd=home,
+        ) as process:  # fmt: skip
+            os.close(far)
+            os.write(near, f"{answer}\n".encode())
+            said = process.communicate(timeout=120)[1]
+        os.close(near)
+        assert "Continuer ? [o/N]" in said
+        assert (app.stacks.get_stack("far") is None) == gone, said
+        assert process.returncode == (0 if gone else 1)
+        assert gone or "rien n'a été fait" in said
+        app.stacks.drop_stack("far")
 
 
 def test_the_doctor_of_this_computer_is_as_it_was(essaim):

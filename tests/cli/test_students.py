@@ -15,6 +15,7 @@ from cli.person import Person
 from essaim.api.app import create_app
 from essaim.usecases import classes
 from essaim.usecases.credentials import hash_password
+from french import leftovers
 from patience import in_test_all
 from schoolplane import people, plane, roster
 from testcache import CACHE
@@ -139,6 +140,29 @@ def test_a_student_looks_after_their_own_machine_in_french(server, tmp_path):
     said = alice.does("mine", "stop", "promo/bob", code=2)
     assert "vous n'y avez pas accès" in said
     assert "not yours to see" not in said, "one language at a terminal"
+    told = [
+        alice.types(*words, **env)
+        for words, env in (
+            (("mine",), {}),
+            (("mine", "claim", "seat_x"), {}),
+            (("mine", "start", "alice"), {}),
+            (("mine", "snapshot", "--label", "A b"), {}),
+            (("mine", "restore", "avant", "--yes"), {}),
+            (("mine", "reset"), {}),
+            (("mine", "class"), {}),
+            (("mine", "class", "promo", "fly"), {}),
+            (("mine", "stopp"), {}),
+            (("whoami",), {}),
+            (("signup", "alice", "--server", address), {}),
+            (("signup", "carol", "--server", address), {"ESSAIM_PASSWORD": "short"}),
+            (("login", "alice", "--server", address), {"ESSAIM_PASSWORD": "wrong wrong wrong"}),
+            (("login", "alice", "--server", "http://127.0.0.1:9"), {}),
+            (("logout",), {}),
+        )
+    ]
+    texts = [each.stdout + each.stderr for each in told]
+    assert [(word, text) for text in texts for word in leftovers(text)] == []
+    assert any("choisissez une phrase de passe" in text for text in texts)
 
 
 @in_test_all

@@ -35,6 +35,12 @@ def main(program: str = "essaim") -> None:
     from essaim.model.errors import EssaimError, MissingExtraError
 
     try:
+        from essaim.cli.tongue import spoken
+
+        if spoken() != "en":
+            from essaim.cli import usage_errors
+
+            usage_errors.run(_command(), program)
         _command()(prog_name=program)
     except MissingExtraError as error:
         report(error)

@@ -14,7 +14,7 @@ from essaim.cli.drift import drift_lines
 from essaim.cli.output import duration, plan_lines, plan_summary, print_json, say
 from essaim.cli.progress import Progress, on_terminal, shown
 from essaim.cli.signals import acting
-from essaim.cli.tongue import in_their_language, tell
+from essaim.cli.tongue import in_their_language, said, tell
 
 if TYPE_CHECKING:
     from essaim.bootstrap import App
@@ -56,7 +56,7 @@ def carry_out(
         if not stored.plan.changes:
             return {kind: name, "changes": 0, "state": "done", "exit_code": 0}
         if all_goes or any(change.verb in _LOSING for change in stored.plan.changes):
-            question = "The disks of removed machines are lost. Go on?"
+            question = said("run.ask_lost")
             agree(question, yes=yes, must=must or all_goes)
         try:
             run, progress = _apply(app, stored)

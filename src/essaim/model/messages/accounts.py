@@ -35,6 +35,8 @@ ACCOUNTS: Mapping[str, tuple[str, str]] = {
         "use a passphrase: several words",
         "choisissez une phrase de passe : plusieurs mots",
     ),
+    "ask.stopped": ("nothing was done", "rien n'a été fait"),
+    "usage.help": ("see {command}", "voyez {command}"),
     "ask.nobody": ("nobody here to ask: say --yes", "personne à qui demander : ajoutez --yes"),
     "password.differ": ("these are two passwords", "les deux mots de passe diffèrent"),
     "password.done": ("your password is changed", "votre mot de passe a été changé"),

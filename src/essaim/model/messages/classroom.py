@@ -186,6 +186,10 @@ CLASSROOM: Mapping[str, tuple[str, str]] = {
     "days.short": ("mon|tue|wed|thu|fri|sat|sun", "lun|mar|mer|jeu|ven|sam|dim"),
     "days.every": ("every day", "tous les jours"),
     # -- runs, as far as a school meets them
+    "run.ask_lost": (
+        "The disks of removed machines are lost. Go on?",
+        "Les disques des machines supprimées seront perdus. Continuer ?",
+    ),
     "run.stopped": (
         "{subject}: stopped; nothing is lost. Go on with the same command (run {run})",
         "{subject} : arrêté ; rien n'est perdu. La même commande continue (exécution {run})",

@@ -176,6 +176,25 @@ SENTENCES: Mapping[str, str] = {
     "its grace is over": "délai écoulé",
     "gone from the roster": "plus dans la promotion",
     "made from another image": "issue d'une autre image",
+    # -- commands that cannot be meant
+    "Missing argument {name}.": "il manque {name}",
+    "Missing option {name}.": "il manque l'option {name}",
+    "Missing command.": "il manque une commande",
+    "No such command {name}.": "il n'y a pas de commande {name}",
+    "No such command {name}. Did you mean {near}?": (
+        "il n'y a pas de commande {name} ; vouliez-vous dire {near} ?"
+    ),
+    "No such option: {name}": "il n'y a pas d'option {name}",
+    "No such option: {name} Did you mean {near}?": (
+        "il n'y a pas d'option {name} ; vouliez-vous dire {near} ?"
+    ),
+    "No such option: {name} (Possible options: {near})": (
+        "il n'y a pas d'option {name} ; il y a : {near}"
+    ),
+    "Got unexpected extra argument(s) ({names})": "argument(s) en trop : {names}",
+    "Option {name} requires an argument.": "l'option {name} attend une valeur",
+    "Invalid value for {name}: {why}": "{name} : {why}",
+    "Invalid value: {why}": "{why}",
     # -- accounts
     "the name {name} is taken": "le nom {name} est déjà pris",
     "choose another": "choisissez-en un autre",
