@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 CHAOS :=
 COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: help dev lock test test-all test-libvirt slurm-libvirt check bench bench-libvirt bench-school soak chaos up-cluster demo-cluster down-cluster clean
+.PHONY: help dev lock test test-all test-libvirt slurm-libvirt check bench bench-libvirt bench-school soak chaos up-cluster demo-cluster down-cluster man clean
 
 help:            ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 16
@@ -67,6 +67,9 @@ demo-cluster: dev ## Bring it up, play the demonstration through Caddy, scale, t
 down-cluster:    ## Take the deployment away, data too
 	$(BIN)/python -m essaim_lab.deployment down
 
+man: dev         ## Write the manual pages: essaim.1, and one for each command (man ./essaim.1)
+	@$(BIN)/python -P -m essaim.cli.manual .
+
 clean:           ## Remove what the targets made (not the image cache, not your machines)
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage bench.json bench-libvirt.json bench-school.json soak.json
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage bench.json bench-libvirt.json bench-school.json soak.json essaim.1 essaim-*.1
 	find src tests -name __pycache__ -prune -exec rm -rf {} +

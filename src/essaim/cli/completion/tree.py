@@ -60,7 +60,7 @@ def _signature() -> str:
     return f"{__version__} {len(files)} {newest} {Path(__file__)}"
 
 
-def _choices(param: Any) -> list[str]:
+def choices(param: Any) -> list[str]:
     """Return the values a parameter can have: those of an enumeration, or named in its metavar."""
     annotation = getattr(getattr(param, "type_descriptor", None), "annotation", None)
     for each in (annotation, *typing.get_args(annotation)):
@@ -77,7 +77,7 @@ def _node(command: Any) -> Node:
             continue
         about = {
             "metavar": param.metavar or "",
-            "choices": _choices(param),
+            "choices": choices(param),
             "help": first_sentence(getattr(param, "help", "") or ""),
             "many": param.nargs == -1 or getattr(param, "multiple", False),
             "name": param.name,
