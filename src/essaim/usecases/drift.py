@@ -95,8 +95,7 @@ class _Looking:
             facts = self._facts.of(machine, role)
             reasons, details = self._files(machine, target, role, facts)
             reasons += [
-                f"step {step} would run again"
-                for step in due_steps(self._remote, target, role, facts)
+                f"{step} would run again" for step in due_steps(self._remote, target, role, facts)
             ]
             if why := roles.probe(self._remote, target, role, facts, unrecorded):
                 reasons.append(f"not ready: {why}")
@@ -117,10 +116,11 @@ class _Looking:
         for file in own:
             body = content(role, file, facts)
             seen, digest = there.get(file.to), hashlib.sha256(body).hexdigest()
-            words = list(file_differences(file.to, _expected(role, file), seen, digest))
-            reasons += words
-            if seen and seen.kind == "file" and seen.sha256 != digest:
+            edited = seen is not None and seen.kind == "file" and seen.sha256 != digest
+            if edited:
+                reasons.append(f"{file.to} was edited")
                 details.append(self._diff(target, role, file, facts, body))
+            reasons += file_differences(file.to, _expected(role, file), seen, "")
         return reasons, details
 
     def _writer(self, machine: Machine, file: RoleFile) -> Role:

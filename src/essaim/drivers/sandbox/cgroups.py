@@ -32,6 +32,7 @@ NOT_DELEGATED = (
     "memory is not enforced and cores can be exceeded on purpose: "
     "this user has no delegated control group (version 2)"
 )
+NO_CONTROLLER = "memory is not enforced: these control groups have no memory controller"
 NOT_WRITABLE = "cores and memory are not enforced: /sys/fs/cgroup is not writable"
 
 
@@ -62,7 +63,13 @@ class Cgroups:
 
     def make(self, name: str, limits: Limits) -> list[Path]:
         """Make the groups a machine's first process is to enter.  Safe to repeat."""
-        return [group for stack in self.stacks if (group := _make(stack / name, limits))]
+        groups = [group for stack in self.stacks if (group := _make(stack / name, limits))]
+        counted = [
+            stack for stack in self.stacks for file, _ in _USAGE if (stack / name / file).exists()
+        ]
+        if limits.memory and self.stacks and not counted:
+            self.note = NO_CONTROLLER
+        return groups
 
     def used(self, name: str) -> tuple[int, int] | None:
         """Bytes of memory a machine uses, and how many of them are cached files."""
