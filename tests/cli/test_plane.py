@@ -14,8 +14,10 @@ from essaim.cli import plane
 from essaim.cli.plane import ApiServer, Controllers, GatewayServer, Plane, listening
 from essaim.controllers import table
 from essaim.model.errors import SetupError
+from essaim.usecases.credentials import digest, new_token
 
 PATIENCE = 90.0
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJx1rKqXl7"
 NOWHERE = ("127.0.0.1", 0)
 
 
@@ -67,6 +69,23 @@ def test_all_parts_run_in_one_process_and_stop(app):
     with pytest.raises(ConnectionRefusedError):
         banner(port)
     all_of_it.stop()  # a second time it has nothing to do
+
+
+def test_machines_on_a_network_of_their_own_are_told_another_gateway(app):
+    api, inside = listening(*NOWHERE), listening(*NOWHERE)
+    agents = [(inside, ("10.79.0.1", 2222))]
+    token = new_token("enrol")
+    app.fleet.enrol(digest(token), uses=2, seconds=600)
+    machine = {"token": token, "cores": 1, "memory": 256, "tunnel": True, "tunnel_key": KEY}
+    with running(Plane(app, api=[api], gateway=NOWHERE, told=("lab.test", 22), agents=agents)):
+        told = []
+        for number, way in enumerate((api, inside)):
+            body = {**machine, "name": f"pc-{number}", "host_key": f"{KEY[:-1]}{number}"}
+            answer = httpx.post(
+                f"{base(way)}/api/workers/register", json=body, timeout=PATIENCE
+            ).json()
+            told.append((answer["gateway"]["host"], answer["gateway"]["port"]))
+    assert told == [("lab.test", 22), ("10.79.0.1", 2222)]
 
 
 def test_a_taken_port_ends_what_had_begun(app):

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from essaim.bootstrap import App
     from essaim.cli.plane import Plane
     from essaim.model.fleet import Lease, Node
-    from essaim.model.stacks import Stack
+    from essaim.model.stacks import Machine, Stack
 
-API_PORT, GATEWAY_PORT = 8080, 2222
+STACK, MACHINES = "fleet", 3
 PATIENCE = 120.0
 FAILED = 1
 
@@ -52,6 +52,7 @@ class _Demo:
 
     def __init__(self, place: Path, *, pause: float) -> None:
         from essaim.bootstrap import App
+        from essaim.cli.try_fleet import sandbox_fleet
 
         interval = {"ESSAIM_INTERVAL": "3", "ESSAIM_HOME": str(place / "home")}
         self.app: App = App({**os.environ, **interval})
@@ -60,7 +61,9 @@ class _Demo:
         self.pause = pause
         self.claims: list[tuple[str, bool]] = []
         self.stack: Stack
+        self.fleet = sandbox_fleet(self.app, STACK)
         self.plane: Plane
+        self.machine: Machine
         self.number = 0
 
     def play(self) -> list[tuple[str, bool]]:
@@ -76,7 +79,7 @@ class _Demo:
             finally:
                 self.plane.stop()
         finally:
-            self.take_down()
+            self.fleet.take_down()
             self.app.close()
         return self.claims
 
@@ -92,12 +95,10 @@ class _Demo:
     # -- the acts -------------------------------------------------------------------------------
 
     def raise_machines(self) -> None:
-        from essaim.config.compose import compose
         from essaim.usecases import stacks as use
 
         self.step("Three machines come up: sandboxes on this computer, behind a closed network.")
-        lab = Path(__file__).resolve().parents[1] / "library" / "labs" / "fleet"
-        composed = compose(str(lab))
+        composed = self.fleet.compose(MACHINES)
         self.stack = composed.stack
         stored = use.make_plan(self.app, composed)
         run = use.follow(self.app, use.apply(self.app, stored))
@@ -105,59 +106,25 @@ class _Demo:
 
     def serve(self) -> None:
         from essaim.cli.plane import Plane, listening
-        from essaim.model.machines import Listens
+        from essaim.cli.try_fleet import listeners
         from essaim.usecases.people import first_admin
 
         self.step("A server starts: API, controllers and SSH gateway in one process.")
-        driver = self.app.driver(self.stack.site)
-        if not isinstance(driver, Listens):
-            raise TypeError(driver)
-        inside = driver.listen(self.stack.name, API_PORT)
-        doors = [driver.listen(self.stack.name, GATEWAY_PORT)]
         api = listening("127.0.0.1", 0)
-        self.at = inside.getsockname()[0]
-        self.plane = Plane(
-            self.app,
-            api=[api, inside],
-            gateway=("127.0.0.1", 0),
-            gateway_sockets=doors,
-            told=(self.at, GATEWAY_PORT),
-            homes_every=2.0,
-        )
+        inside = listeners(self.fleet)
+        at = ("127.0.0.1", 0)
+        self.plane = Plane(self.app, api=[api], gateway=at, homes_every=2.0, **inside)
         self.plane.start()
         self.base = f"http://127.0.0.1:{api.getsockname()[1]}"
-        self.admin = self.login("admin", first_admin(self.app) or "")
+        first_admin(self.app)
 
     def join(self) -> None:
-        from essaim.agent import source
-        from essaim.usecases.machines import targets
-
         self.step("Each machine announces itself with one file and a token; nothing can dial in.")
-        token = self.call("enrolments", self.admin, uses=len(self.stack.machines))["token"]
-        for target in targets(self.app, self.stack, self.stack.machines):
-            self.app.remote.run(
-                target,
-                "cat >/root/agent.py && python3 /root/agent.py install",
-                stdin=source().encode(),
-                within=PATIENCE,
-            )
-            self.agent(target, f"join --server http://{self.at}:{API_PORT} --insecure --tunnel",
-                       token=token)  # fmt: skip
-        everybody = len(self.stack.machines)
-        ready = self.wait(self.ready, everybody)
+        self.fleet.join()
+        ready = self.wait(self.ready, MACHINES)
         self.claim(
             f"{len(ready)} machines joined by themselves and were proven clean",
-            holds=len(ready) == everybody,
-        )
-
-    def agent(self, target: Any, words: str, *, token: str = "") -> None:
-        """Start the agent as its own account, and let it run."""
-        self.app.remote.run(
-            target,
-            "setsid runuser -u essaim -- python3 -I /usr/local/lib/essaim/agent.py "
-            f"{words} >/var/lib/essaim/log 2>&1 </dev/null &",
-            env={"ESSAIM_TOKEN": token},
-            within=PATIENCE,
+            holds=len(ready) == MACHINES,
         )
 
     def rent(self) -> None:
@@ -191,7 +158,10 @@ class _Demo:
         self.step("The machine dies without a word.")
         self.lost = self.its_lease().nodes[0]
         (node,) = self.app.fleet.list(ids=[self.lost])
-        self.machine = next(m for m in self.stack.machines if m.name.machine == node.name)
+        machine = self.fleet.machine_of(node)
+        if machine is None:
+            raise LookupError(node.name)
+        self.machine = machine
         self.app.driver(self.stack.site).stop(self.machine.name)
         began = time.monotonic()
         self.wait(self.moved, 1)
@@ -226,7 +196,7 @@ class _Demo:
         self.app.remote.drop(target.name)
         self.app.remote.reach(target, within=PATIENCE)
         before = self.app.remote.run(target, f"id {self.lease}", within=PATIENCE).exit_code == 0
-        self.agent(target, "run")
+        self.fleet.start_agent(target)
         self.wait(lambda: self.ready(self.lost), 1)
         after = self.app.remote.run(target, f"id {self.lease}", within=PATIENCE).exit_code == 0
         self.claim("it was cleaned before it serves again", holds=before and not after)
@@ -237,14 +207,6 @@ class _Demo:
         ended = self.wait(lambda: [True] if self.its_lease().state == "ended" else [], 1)
         self.claim("released, and the machine proven clean", holds=bool(ended))
         self.claim("the key opens nothing any more", holds=self.ssh("true")[1] != 0)
-
-    def take_down(self) -> None:
-        from essaim.usecases import stacks as use
-
-        if self.app.stacks.get_stack("fleet") is None:
-            return
-        use.give_way(self.app, "fleet")
-        use.follow(self.app, use.apply(self.app, use.make_down_plan(self.app, "fleet")))
 
     # -- the props ------------------------------------------------------------------------------
 

@@ -12,8 +12,9 @@ from essaim.cli.client import Client, connected
 from essaim.cli.joining import in_the_clear, join_line
 from essaim.cli.output import print_json, say, table
 from essaim.cli.renting import labels
-from essaim.cli.stacks import Json
+from essaim.cli.stacks import Json, control_plane
 from essaim.cli.times import clock, length, seconds
+from essaim.cli.try_fleet import MOST, resize
 from essaim.model.errors import UnknownError
 from essaim.model.spelling import meant
 
@@ -31,6 +32,8 @@ def nodes(context: typer.Context, as_json: Json = False) -> None:
     [bold]essaim nodes enrol --uses 30 --for 1d --site room-12[/bold]
 
     [bold]essaim nodes drain pc-12-03[/bold]
+
+    [bold]essaim nodes try 5[/bold] with [bold]essaim serve --try[/bold]
     """
     if context.invoked_subcommand is None:
         show_all(as_json=as_json)
@@ -160,6 +163,26 @@ def enrol(
     sys.stdout.write(line + "\n")
     if not tunnel:
         say("add --tunnel where nothing can dial in")
+
+
+@app.command("try")
+def try_machines(
+    count: Annotated[int, typer.Argument(metavar="N", min=1, max=MOST, help="How many.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before leases end.")] = False,
+) -> None:
+    """Make the fleet of [bold]serve --try[/bold] larger or smaller while it runs.
+
+    Type it where the server runs, as the same user.  Leases on machines that go
+    move to others, with their files; when none is free you are asked before one
+    ends.
+
+    [bold]essaim nodes try 5[/bold]
+
+    Exit codes: 0 done, 1 failed, 3 no [bold]serve --try[/bold] runs here.
+    """
+    with control_plane() as control:
+        code = resize(control, count, yes=yes)
+    sys.exit(code)
 
 
 # -- how it is done -----------------------------------------------------------------------------

@@ -213,7 +213,8 @@ class Plane:
     """All of it in one process, between `start` and `stop`.
 
     `gateway` is where the gateway listens, `told` where agents and clients find it if that is
-    another address.
+    another address.  `agents` are further sockets of the API, for machines on networks of their
+    own, each with where the gateway is for these.
     """
 
     def __init__(
@@ -225,6 +226,7 @@ class Plane:
         gateway_sockets: Sequence[socket.socket] = (),
         told: tuple[str, int] | None = None,
         url: str = "",
+        agents: Sequence[tuple[socket.socket, tuple[str, int]]] = (),
         homes_every: float = 60.0,
         forwarding: str = "",
         inner: tuple[str, int] = ("127.0.0.1", 0),
@@ -239,7 +241,8 @@ class Plane:
         self.gateway = self._doors.gateway
         self.gateway_key = app.keyring.gateway_public_key()
         self._controllers = Controllers(app, homes_every=homes_every)
-        self._api, self._host, self._told, self._url = api, gateway[0], told, url
+        self._api, self._host, self._told, self._agents = api, gateway[0], told, agents
+        self._url = url
         self._running = contextlib.ExitStack()
 
     def start(self) -> None:
@@ -249,6 +252,8 @@ class Plane:
             # Only now: a port that was left to the system is known when it is had.
             told = self._told or (self._host, self.gateway.port)
             _start(ApiServer(self.app, self._api, gateway=told, url=self._url), begun)
+            for listener, place in self._agents:
+                _start(ApiServer(self.app, [listener], gateway=place), begun)
             _start(self._controllers, begun)
             self._running = begun.pop_all()
 

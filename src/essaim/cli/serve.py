@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
@@ -13,10 +15,14 @@ from essaim.cli.joining import in_the_clear, join_line
 from essaim.cli.output import say
 from essaim.cli.processes import leave
 from essaim.cli.signals import ENDING, acting
+from essaim.cli.try_fleet import MOST, STACK, TryFleet, settings
 
 if TYPE_CHECKING:
     from essaim.bootstrap import App
+    from essaim.cli.plane import Plane
 
+#: The exit code of a process that was told twice to end.
+INTERRUPTED = 130
 #: The enrolment that is made on the first start: enough for a room, and for a day.
 FIRST_USES, FIRST_SECONDS = 10, 86400
 
@@ -41,13 +47,24 @@ def serve(
             help="Where other processes reach machines behind this gateway.",
         ),
     ] = "127.0.0.1",
+    machines: Annotated[
+        int | None,
+        typer.Option(
+            "--try",
+            metavar="N",
+            min=1,
+            max=MOST,
+            help="Make N sandbox machines here that join; removed when this ends.",
+        ),
+    ] = None,
 ) -> None:
     """Run the control plane of a fleet: machines join it, people rent them.
 
     The first start prints the administrator's password and the line that
     makes machines join; both are shown only then.
 
-    [bold]essaim serve[/bold] is for this computer only: try it out.
+    [bold]essaim serve --try 3[/bold] is a whole fleet on this computer: three
+    sandbox machines join it, and what to type next is printed.
 
     [bold]essaim serve --gateway-host 0.0.0.0 --public-url https://lab.example.org[/bold]
     serves a lab, behind a proxy on the same computer that adds TLS.
@@ -58,36 +75,58 @@ def serve(
     """
     from essaim.bootstrap import App
     from essaim.cli.plane import Plane, listening
-    from essaim.usecases.presence import Presence
 
     api = listening(host, port)
     url = told_url(public_url, host, api.getsockname()[1])
     gateway = (gateway_host or host, gateway_port or _free(gateway_host or host))
     told = told_gateway(public_gateway, url, gateway)
-    app = App(kind="serve")
+    app = App(settings() if machines else os.environ, kind="serve")
     app.own_only = False
-    plane = Plane(app, api=[api], gateway=gateway, told=told, url=url, inner=place(inner, 0))
+    fleet = TryFleet(app, machines) if machines else None
+    inside = fleet.begin() if fleet else {}
+    at = place(inner, 0)
+    plane = Plane(app, api=[api], gateway=gateway, told=told, url=url, inner=at, **inside)
+    _live(app, plane, fleet, url, told)
+
+
+def _live(app: App, plane: Plane, fleet: TryFleet | None, url: str, told: tuple[str, int]) -> None:
+    """Serve until a signal; a second one ends the process at once."""
+    from essaim.usecases.presence import Presence
+
     ended = threading.Event()
     presence = Presence(app.workers, "serve", [""])
-    with acting(ended.set, *ENDING):
-        presence.start()
-        plane.start()
-        say(
-            f"API      {url}" + ("" if url.startswith("https") else "  (put a TLS proxy before it)")
-        )
+
+    def end() -> None:
+        if ended.is_set():
+            _leave_at_once(fleet)
+        ended.set()
+
+    with acting(end, *ENDING), contextlib.ExitStack() as begun:
+        begun.callback(app.close)
+        if fleet:
+            begun.callback(fleet.remove)
+        for part in (presence, plane):
+            part.start()
+            begun.callback(part.stop)
+        say(f"API      {url}" + ("  (put a TLS proxy before it)" if in_the_clear(url) else ""))
         say(f"gateway  ssh LEASE@{told[0]} -p {told[1]}")
-        first_words(app, url)
-        say("ready    Ctrl-C ends it")
+        if fleet:
+            begun.callback(fleet.retire)
+            fleet.join()
+        elif app.stacks.get_stack(STACK) is not None:
+            say("try      machines of an earlier serve --try are left; to remove them:")
+            say(f"         essaim down {STACK}")
+        first_words(app, url, lends=fleet is None)
+        if fleet:
+            next_commands(url)
+        say("ready    Ctrl-C ends it" + (" and removes the machines" if fleet else ""))
         ended.wait()
-        say("stopping")
-        plane.stop()
-        presence.stop()
-        app.close()
+        say("stopping" + ("; Ctrl-C again leaves at once" if fleet else ""))
     leave()
 
 
-def first_words(app: App, url: str) -> None:
-    """On the first start, say how the administrator gets in and how machines do."""
+def first_words(app: App, url: str, *, lends: bool = True) -> None:
+    """On the first start, say how the administrator gets in and, if it lends, how machines do."""
     from essaim.usecases.nodes import enrol
     from essaim.usecases.people import FIRST, first_admin
 
@@ -95,15 +134,39 @@ def first_words(app: App, url: str) -> None:
     if not password:
         return
     say(f"{FIRST}    password, shown only now: {password}")
-    say(f"         essaim login {FIRST} --server {url}, then essaim password")
+    say(f"         essaim login {FIRST} --server {url}")
+    say("         essaim password chooses another")
     admin = app.people.find(FIRST)
-    if admin is None:
+    if admin is None or not lends:
         return
     token = enrol(app, admin[0], uses=FIRST_USES, seconds=FIRST_SECONDS)
     more = ["--insecure"] if in_the_clear(url) else []
     say(f"workers  as root, on up to {FIRST_USES} machines within a day (--tunnel behind NAT):")
-    say(f"         {join_line(url, token, more)}")
+    say(join_line(url, token, more))
     say("         essaim nodes enrol makes another such line")
+    if is_loopback(urlsplit(url).hostname or ""):
+        say("         essaim serve --try 3 needs no other machine")
+
+
+def next_commands(url: str) -> None:
+    """Say what to type now, in another terminal."""
+    say("next     in another terminal:")
+    for command in (
+        f"essaim signup ada --server {url}",
+        "essaim rent --for 1h",
+        "essaim leases",
+        "essaim nodes",
+        f"essaim nodes {STACK} 5",
+    ):
+        say(f"         {command}")
+
+
+def _leave_at_once(fleet: TryFleet | None) -> None:
+    """End without a word to anybody: what was under way goes on at the next start."""
+    if fleet:
+        say(f"left     the next essaim serve --try takes the machines over; essaim down {STACK}")
+        say("         removes them")
+    os._exit(INTERRUPTED)
 
 
 def told_url(public: str, host: str, port: int) -> str:
