@@ -9,14 +9,20 @@ import typer
 from essaim.cli.tongue import said
 
 
-def agree(question: str, *, yes: bool, must: bool = True) -> None:
+def agree(question: str, *, yes: bool) -> None:
     """Ask, and leave the command unless the answer is yes; `yes` answers beforehand.
 
-    Where nobody is there to ask, the command is refused; without `must` it goes on.
+    Where nobody is there to ask, the command is refused.
     """
     if yes:
         return
-    if sys.stdin.isatty():
-        typer.confirm(question, abort=True, err=True)
-    elif must:
+    if not sys.stdin.isatty():
         raise typer.BadParameter(said("ask.nobody"))
+    try:
+        typer.confirm(question, abort=True, err=True)
+    except typer.Abort as abort:
+        # Ctrl-C ends this command as it ends any other; any answer but yes is a refusal.
+        if isinstance(abort.__context__, KeyboardInterrupt):
+            sys.stderr.write("\n")
+            raise KeyboardInterrupt from None
+        raise

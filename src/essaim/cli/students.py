@@ -321,7 +321,7 @@ def _confirm(planned: Planned, *, yes: bool, most: bool) -> None:
         )
     losing = planned.decided.of("remove") + planned.decided.of("reset")
     if losing:
-        agree("The disks of these machines are lost. Go on?", yes=yes, must=False)
+        agree("The disks of these machines are lost. Go on?", yes=yes)
 
 
 def _keep(control: App, planned: Planned, *, dry: bool) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import os
 import re
 import sys
 import threading
@@ -15,8 +14,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from essaim.cli.carrying import FAILED, PARTLY, not_done
-from essaim.cli.output import duration, say
-from essaim.cli.progress import on_terminal
+from essaim.cli.output import COLOURS, duration, inform, say
+from essaim.cli.progress import redraws
+from essaim.cli.terminal import fitting, fold, paint
 
 if TYPE_CHECKING:
     from essaim.bootstrap import App
@@ -59,7 +59,9 @@ def plan_lines(planned: Planned) -> Iterator[str]:
         for change in decided.of(verb):
             reasons.setdefault(change.reason, []).append(change.key)
         for reason, keys in reasons.items():
-            yield f"  {symbol} {len(keys)} {words} ({reason}): {first_few(keys)}"
+            text = f"{symbol} {len(keys)} {words} ({reason}): {first_few(keys)}"
+            for line in fold(text, indent="  "):
+                yield paint(line, COLOURS[symbol], sys.stderr)
     if decided.resting:
         yield f"  · {len(decided.resting)} retired, in their grace: {first_few(decided.resting)}"
     if decided.without:
@@ -83,9 +85,9 @@ def follow(control: App, name: str, run_id: str) -> int:
     took = duration(time.monotonic() - began)
     last = students.progress(control, run_id)
     if run.state is not RunState.DONE:
-        return not_done(run, last.done)
+        return not_done(control, run, last.done)
     said = f", {last.failed} failed" if last.failed else ""
-    say(f"{name}: {last.done} done{said} in {took}  (run {run_id})")
+    (say if last.failed else inform)(f"{name}: {last.done} done{said} in {took}  (run {run_id})")
     if not last.failed:
         return 0
     return PARTLY if last.done else FAILED
@@ -100,7 +102,8 @@ def tell_failures(control: App, name: str, run_id: str) -> None:
         if student.run.startswith(f"{run_id}.") and login in works and works[login].error
     ]
     for login, why in failed[:TOLD]:
-        say(f"  ✗ {login}: {why}")
+        for line in fold(f"✗ {login}: {why}", indent="  "):
+            say(paint(line, "red", sys.stderr))
     if len(failed) > TOLD:
         say(f"  and {len(failed) - TOLD} more: essaim students list {name}")
 
@@ -139,23 +142,13 @@ def sentence(name: str, now: Progress, rate: float) -> str:
     return ", ".join(parts) + (f" · {said}" if said else "")
 
 
-def fitting(text: str) -> str:
-    """As much of a text as one line of the terminal holds: a longer one could not be redrawn."""
-    try:
-        width = os.get_terminal_size(sys.stderr.fileno()).columns or 80
-    except (OSError, ValueError):
-        width = 80
-    most = max(width - 3, 1)  # with room for what a terminal shows of Ctrl-C
-    return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
 @contextmanager
 def _shown(control: App, name: str, run_id: str) -> Iterator[None]:
     """Say how far it is while the body runs: on one line of a terminal, else now and then."""
     from essaim.usecases import students
 
     ended = threading.Event()
-    live = on_terminal()
+    live = redraws()
     pace = Pace()
     pace.rate(0, time.monotonic())
 
@@ -169,7 +162,7 @@ def _shown(control: App, name: str, run_id: str) -> Iterator[None]:
                 sys.stderr.flush()
             elif text != said:
                 said = text
-                say(text)
+                inform(text)
 
     thread = threading.Thread(target=show, name="essaim-progress", daemon=True)
     thread.start()
@@ -200,7 +193,9 @@ def print_table(rows: Sequence[Row]) -> None:
     if sys.stdout.isatty():
         _print_rich(shown)
     elif rows:
-        sys.stdout.write(table(shown, COLUMNS) + "\n")
+        kept = [at for at in range(len(COLUMNS)) if any(cells_[at] for cells_ in shown)]
+        filled = [[cells_[at] for at in kept] for cells_ in shown]
+        sys.stdout.write(table(filled, [COLUMNS[at] for at in kept]) + "\n")
     print_counts(rows)
 
 
@@ -213,6 +208,8 @@ def print_counts(rows: Sequence[Row]) -> None:
     if again := [row for row in rows if row.todo.startswith("essaim students retry")]:
         name = again[0].machine.partition("/")[0]
         say(f"  → essaim students retry {name} tries {len(again)} again")
+    elif up := [row.machine for row in rows if row.state == "ready" and row.power == "on"]:
+        inform(f"  → essaim ssh {up[0]}")
 
 
 def _print_rich(shown: Sequence[Sequence[str]]) -> None:
