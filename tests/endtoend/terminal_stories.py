@@ -328,6 +328,51 @@ def _frozen(person: Person, stack: str) -> Iterator[None]:
             os.kill(pid, signal.SIGCONT)
 
 
+# -- rosters and comparisons ----------------------------------------------------------------------
+
+
+def _roster(lab: Lab, *logins: str) -> str:
+    home = lab.place / "school"
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "essaim.yaml").touch()
+    (home / "few.yaml").write_text(
+        f"size: tiny\nimage: {lab.image}\nnetwork: {{cidr: 10.62.0.0/24}}\n"
+    )
+    (home / "few.csv").write_text("".join(f"{line}\n" for line in ("login", *logins)))
+    return str(home / "few.csv")
+
+
+def enrolling(lab: Lab) -> None:
+    """Machines of a roster are made: Ctrl-C is noticed, twice leaves at once."""
+    with lab.person.at_terminal("students", "apply", _roster(lab, "ann", "bob")) as seen:
+        seen.waits_for("few: 0 of 2")
+        stops(seen)
+        seen.types(CTRL_C)
+        ends(seen, 130)
+    lab.person.types("students", "remove", "few", "--yes")
+
+
+def roster_shrinks(lab: Lab) -> None:
+    """No student's disk is lost without a question or --yes."""
+    person, file = lab.person, _roster(lab, "ann", "bob")
+    with person.at_terminal("students", "apply", file) as seen:
+        ends(seen, 0)
+    assert "→ essaim ssh few/ann" in seen.text
+    fits(seen)
+    less = ("students", "apply", _roster(lab, "ann"), "--grace", "0")
+    assert "say --yes" in person.types(*less, code=2)
+    for keys, code in ((CTRL_C, 130), ("n\n", 1)):
+        with person.at_terminal(*less) as seen:
+            seen.waits_for("The disks of these machines are lost. Go on? [y/N]:")
+            assert seen.colour_of("- 1 to destroy") == "red"
+            seen.types(keys)
+            ends(seen, code)
+    assert person.types("run", "few/bob", "--", "hostname").strip() == "bob"
+    person.types(*less, "--yes")
+    assert "few/bob" not in person.types("status", "few")
+    person.types("students", "remove", "few", "--yes")
+
+
 # -- nobody to ask --------------------------------------------------------------------------------
 
 

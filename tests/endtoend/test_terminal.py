@@ -30,6 +30,7 @@ def test_ctrl_c_is_obeyed_while_machines_come_up(lab):
         own = dataclasses.replace(lab.person, extra={"ESSAIM_CACHE": str(cache)})
         with stories.late_sshd(cache / "images" / rootfs.parent.name / "rootfs"):
             stories.creating(dataclasses.replace(lab, person=own))
+            stories.enrolling(dataclasses.replace(lab, person=own))
 
 
 def test_ctrl_c_is_obeyed_while_a_role_is_applied(lab):
@@ -46,6 +47,10 @@ def test_a_stack_goes_when_asked_twice_and_ctrl_c_is_obeyed_meanwhile(lab):
 
 def test_no_disk_is_lost_where_nobody_can_be_asked(lab):
     stories.nobody_to_ask(lab)
+
+
+def test_no_student_loses_a_disk_unasked(lab):
+    stories.roster_shrinks(lab)
 
 
 def test_quiet_says_nothing_but_errors_and_verbose_tells_each_command(lab):
@@ -66,7 +71,7 @@ def test_quiet_says_nothing_but_errors_and_verbose_tells_each_command(lab):
     assert "- bad/n-1" in refused  # what is to be agreed to is seen
     with person.at_terminal("status", "bad") as seen:
         stories.ends(seen, 0)
-    assert "MACHINE  POWER  ADDRESS   ROLES  PENDING" in seen.lines
+    assert ["MACHINE", "POWER", "ADDRESS", "ROLES", "PENDING"] in map(str.split, seen.lines)
     assert b"\x1b[32mon" in seen.raw
 
 

@@ -159,8 +159,8 @@ def _fold(prefix: str, numbers: list[int]) -> str:
 
 #: The colours of what is added, changed and removed.
 COLOURS = {"+": "green", "~": "yellow", "-": "red"}
-#: Columns for what a line of a plan is about; the reason stands behind.
-_ABOUT = 36
+#: Most columns for what a line of a plan is about; the reason stands behind.
+_ABOUT = 44
 
 
 def plan_lines(plan: Plan) -> list[str]:
@@ -172,24 +172,24 @@ def plan_lines(plan: Plan) -> list[str]:
         what = change.role or ("" if change.machine else change.key.replace("image-", "image "))
         key = (change.action.value, change.verb, what, change.reason)
         folded.setdefault(key, []).append(change.machine)
-    lines = []
+    about: dict[tuple[str, str, str, str], str] = {}
     for (action, verb, what, reason), machines in folded.items():
         subject = "network" if verb in _NETWORK else ranges(machines)
-        if what:
-            subject = f"{subject} {what}".strip()
         count = f" ({len(machines)})" if len(machines) > 1 else ""
-        text = f"{action} {subject + count:<{_ABOUT}} {verb}: {reason}"
-        lines += [
-            paint(line, COLOURS[action], sys.stderr)
-            for line in _fold_plan(text, f"{action} {subject}{count}", f"{verb}: {reason}")
-        ]
-    return lines
+        about[action, verb, what, reason] = f"{subject} {what}".strip() + count
+    width = min(max(map(len, about.values()), default=0), _ABOUT)
+    return [
+        paint(line, COLOURS[action], sys.stderr)
+        for (action, verb, _, reason), subject in about.items()
+        for line in _fold_plan(f"{action} {subject:<{width + 2}}", f"{verb}: {reason}")
+    ]
 
 
-def _fold_plan(text: str, about: str, why: str) -> list[str]:
+def _fold_plan(about: str, why: str) -> list[str]:
     """One line where it fits; else the reason has lines of its own."""
-    if len(text) + 2 <= (columns(sys.stderr) or sys.maxsize):
-        return [f"  {text}"]
+    if len(about) + len(why) + 2 <= (columns(sys.stderr) or sys.maxsize):
+        return [f"  {about}{why}"]
+    about = about.rstrip()
     return [*fold(about, indent="  "), *fold(why, indent="      ", hanging="      ")]
 
 
