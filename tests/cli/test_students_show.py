@@ -49,13 +49,6 @@ def test_the_rate_is_that_of_the_last_half_minute():
     assert now == 1
 
 
-def test_a_line_that_is_redrawn_fits_the_terminal(monkeypatch):
-    size = show.os.terminal_size((20, 10))
-    monkeypatch.setattr(show.os, "get_terminal_size", lambda _fd: size)
-    assert show.fitting("x" * 17) == "x" * 17
-    assert show.fitting("x" * 18) == "x" * 16 + "…"
-
-
 def test_a_spreadsheet_gets_times_it_reads_and_no_formulas(capsys):
     show.print_csv([row(), row(login="bob", name="=1+1", since=0)])
     zoe, bob = csv.DictReader(io.StringIO(capsys.readouterr().out))

@@ -219,3 +219,13 @@ def test_somebody_elses_hydra_is_left_as_it_was(lab, tmp_path):
     with initialize_config_dir(str(tmp_path / "theirs"), version_base="1.3"):
         assert lab.compose().stack.name == "slurm"
         assert hydra_compose("main") == {"theirs": 1}
+
+
+def test_hints_are_filled_in_and_do_not_make_it_another_stack(lab):
+    plain = lab.compose().stack
+    file = lab.root / "cluster/stack.yaml"
+    lab.write("cluster/stack.yaml", file.read_text() + 'hints: ["essaim ssh ${name}/controller"]\n')
+    hinted = lab.compose().stack
+    assert plain.hints == ()
+    assert hinted.hints == ("essaim ssh slurm/controller",)
+    assert fingerprint(hinted) == fingerprint(plain)

@@ -13,6 +13,15 @@ BASE = "name: s\nimage: tiny\ntopology: {m: {count: 2}}\n"
     [
         (BASE + "imag: x\n", "cluster/stack.yaml:4: unknown key imag (did you mean image?)"),
         (BASE + "foo: x\n", "cluster/stack.yaml:4: unknown key foo (nothing here uses ${foo})"),
+        (BASE + "hints: essaim ssh s/m\n", "cluster/stack.yaml:4: hints must be a list"),
+        (
+            BASE + 'hints: [essaim ssh s/m, "a\\nb"]\n',
+            "cluster/stack.yaml:4: hints.1 must be one line of at most 160 characters",
+        ),
+        (
+            BASE + 'hints: ["\\e[2J"]\n',
+            "cluster/stack.yaml:4: hints.0 must be one line of at most 160 characters",
+        ),
         (BASE + "hydra: {}\n", "cluster/stack.yaml:4: unknown key hydra"),
         ("image: tiny\ntopology: {m: }\n", "cluster/stack.yaml:1: name is missing"),
         ("name: s\n", "topology names no machines (topology: {nodes: {count: 4}})"),

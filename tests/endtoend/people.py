@@ -14,6 +14,7 @@ from pathlib import Path
 
 import nursery
 from essaim_lab import computer
+from terminal import Terminal, terminal
 
 ROOT = Path(__file__).parents[2]
 #: Essaim in the environment the tests run in.
@@ -72,6 +73,10 @@ class Person:
             stderr=subprocess.STDOUT,
             text=True,
         )
+
+    def at_terminal(self, *words: str, **env: str) -> contextlib.AbstractContextManager[Terminal]:
+        """Start a command in a terminal of 80 columns and 24 lines."""
+        return terminal(self.command(*words), env={**self.env, **env}, cwd=self.checkout)
 
 
 def root(home: Path, cache: Path) -> Person:

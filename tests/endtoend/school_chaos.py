@@ -34,7 +34,7 @@ def typed_until_done(plane: Plane, its: School, luck: random.Random, kills: int,
         doomed = told.kills < kills
         until = its.asked[plane.token] + luck.randrange(1, span)
         pause = luck.uniform(0, 0.1)
-        process = plane.person.begins("students", "apply", f"{plane.name}.csv")
+        process = plane.person.begins("students", "apply", f"{plane.name}.csv", "--yes")
         said: list[str] = []
         reader = threading.Thread(target=lambda p=process, s=said: s.append(p.stdout.read()))
         reader.start()

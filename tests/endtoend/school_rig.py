@@ -92,7 +92,7 @@ class Plane:
         return self.person.types(*words, code=code, within=PATIENCE)
 
     def applies(self, code: int | None = 0) -> str:
-        return self.types("students", "apply", f"{self.name}.csv", code=code)
+        return self.types("students", "apply", f"{self.name}.csv", "--yes", code=code)
 
     def rows(self, query: str) -> list[tuple]:
         """What its store says, read past everything that writes it."""

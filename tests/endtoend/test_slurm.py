@@ -10,6 +10,7 @@ import re
 
 import pytest
 
+from endtoend import terminal_stories as stories
 from endtoend.traces import traces
 from essaim.drivers.sandbox.cgroups import Cgroups
 
@@ -56,7 +57,7 @@ def test_a_cluster_is_raised_grown_shrunk_and_leaves_nothing(person):
     six = person.types("run", "slurm/controller", "--", "srun", "-N6", "hostname")
     assert names(six) == {f"nodes-{k}" for k in range(1, 7)}
 
-    person.types("up", "examples/slurm", "nodes=3")
+    person.types("up", "examples/slurm", "nodes=3", "--yes")
     three = person.types("run", "slurm/controller", "--", "srun", "-N3", "hostname")
     assert names(three) == {f"nodes-{k}" for k in range(1, 4)}
     seen = person.types("run", "slurm/controller", "--", "sinfo", "-h", "-N", "-o", "%N")
@@ -107,3 +108,19 @@ def _drifts_and_is_mended(person):
     assert "2 machines to configure" in mended
     assert "done in" in mended
     assert "nothing to change" in person.types("up", "examples/slurm", "nodes=3", "--deep")
+
+
+@pytest.mark.timeout(900)
+def test_without_privileges_a_terminal_is_as_usable_in_every_phase(plain):
+    """Here, because the image and the environment of a plain user are there already."""
+    plain.types("image", "build", "slurm", within=600)
+    (rootfs,) = (plain.home / ".cache/essaim/images").glob("*-rootless/rootfs")
+    lab = stories.Lab(plain, plain.home / "lab", image="slurm")
+    stories.composing(lab)
+    stories.building(lab)
+    with stories.late_sshd(rootfs):
+        stories.creating(lab)
+    stories.configuring(lab)
+    stories.failing(lab)
+    stories.removing(lab)
+    stories.nobody_to_ask(lab)

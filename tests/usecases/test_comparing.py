@@ -258,7 +258,15 @@ class Rig:
     def compare(self, **options):
         wanted = Wanted(where="bench", overrides=(), workload="w", **options)
         self.did.clear()
-        return comparing.compare(self, wanted, self.out, tell=lambda _text: None, halt=self.halt)
+        self.asked = []  # names of kept stacks, before they go
+        return comparing.compare(
+            self,
+            wanted,
+            self.out,
+            tell=lambda _text: None,
+            halt=self.halt,
+            agree=lambda names: self.asked.extend(name.split("-")[2] for name in names),
+        )
 
 
 @pytest.fixture
@@ -343,9 +351,12 @@ def test_what_is_kept_stands_until_it_is_in_the_way(rig):
     assert rig.did == [*ONE, *OTHER, *ONE[:2], *OTHER[:2]]
     assert len(ended.standing) == 2
     assert len(rig.compare(keep=True, repeat=2).standing) == 2
-    assert rig.did == []
+    assert (rig.did, rig.asked) == ([], [])
     assert rig.compare(repeat=2).standing == []
     assert rig.did == ["down slurm", "down oar"]
+    assert rig.asked == ["slurm", "oar"]
+    rig.compare(repeat=2)
+    assert rig.asked == []
 
 
 def test_when_asked_to_stop_it_takes_down_what_stands_and_goes_on_later(rig, monkeypatch):

@@ -119,6 +119,8 @@ def _root(
     _version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
+    _quiet: stacks.Quiet = False,
+    _verbose: stacks.Verbose = False,
 ) -> None:
     """Turn a description into real machines: clusters, labs, one computer or many.
 
@@ -134,4 +136,6 @@ def _root(
     Exit codes: 0 ok, 1 failed, 2 wrong usage or description, 3 something is
     missing on this computer or nobody is logged in, 4 partly done, 130 stopped
     by Ctrl-C.
+
+    Colours are left out where output is no terminal, or when NO_COLOR is set.
     """

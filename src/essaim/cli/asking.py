@@ -12,19 +12,25 @@ from essaim.cli.tongue import said, spoken
 YES = ("o", "oui", "y", "yes")
 
 
-def agree(question: str, *, yes: bool, must: bool = True) -> None:
+def agree(question: str, *, yes: bool) -> None:
     """Ask, and leave the command unless the answer is yes; `yes` answers beforehand.
 
-    Where nobody is there to ask, the command is refused; without `must` it goes on.
+    Where nobody is there to ask, the command is refused.
     """
     if yes:
         return
-    if sys.stdin.isatty():
-        _confirm(question)
-    elif must:
+    if not sys.stdin.isatty():
         from essaim.model.errors import InvalidError, Problem
 
         raise InvalidError([Problem(said("ask.nobody"))])
+    try:
+        _confirm(question)
+    except typer.Abort as abort:
+        # Ctrl-C ends this command as it ends any other; any answer but yes is a refusal.
+        if isinstance(abort.__context__, KeyboardInterrupt):
+            sys.stderr.write("\n")
+            raise KeyboardInterrupt from None
+        raise
 
 
 def _confirm(question: str) -> None:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from essaim.cli.asking import agree
 from essaim.cli.carrying import FAILED, INTERRUPTED, PARTLY
-from essaim.cli.output import print_json, say, table
+from essaim.cli.output import inform, print_json, say, table
 from essaim.cli.signals import acting
-from essaim.cli.stacks import Json, Where, control_plane
+from essaim.cli.stacks import Json, Quiet, Verbose, Where, control_plane
+from essaim.cli.terminal import USUAL, columns
 
 if TYPE_CHECKING:
     from essaim.usecases.comparing import Comparison
@@ -50,7 +52,12 @@ def compare(
         bool, typer.Option("--anew", help="Forget what DIR holds and begin again.")
     ] = False,
     plots: Annotated[bool, typer.Option("--plots/--no-plots", help="Draw figures.")] = True,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask before kept stacks are removed.")
+    ] = False,
     as_json: Json = False,
+    _quiet: Quiet = False,
+    _verbose: Verbose = False,
 ) -> None:
     """Raise each variant, run a workload on it, measure, take it down; then write a report.
 
@@ -73,8 +80,12 @@ def compare(
         plots=plots,
     )
     place = out or Path(f"compare-{Path(where).absolute().name}-{Path(workload).absolute().name}")
+
+    def confirm(kept: Sequence[str]) -> None:
+        agree(f"{', '.join(kept)} and its disks are removed. Go on?", yes=yes)
+
     with control_plane() as app, _halting() as halt:
-        ended = use.compare(app, wanted, place, tell=say, halt=halt)
+        ended = use.compare(app, wanted, place, tell=inform, halt=halt, agree=confirm)
     _conclude(ended, as_json=as_json)
 
 
@@ -128,6 +139,7 @@ def _exit_code(ended: Comparison) -> int:
 
 
 def _table(ended: Comparison) -> str:
+    """One line for each variant; where that is too wide, one line for each measure."""
     from essaim.plan.comparing import METRICS, Spread
     from essaim.usecases.comparing_files import summary
 
@@ -144,5 +156,26 @@ def _table(ended: Comparison) -> str:
         (labels[variant], *(cell(figures[m.key], m.digits) for m in shown))
         for variant, figures in summary(ended.results).items()
     ]
-    headings = ("VARIANT", *(f"{m.title.upper()} {m.unit}" for m in shown))
-    return table(rows, headings)
+    headings = ("VARIANT", *(f"{m.title.upper()} {m.unit}".rstrip() for m in shown))
+    room = columns(sys.stdout) or USUAL
+    if _wide(zip(headings, *rows, strict=True)) <= room:
+        return table(rows, headings)
+    # A variant and its figures are a column: as many as there is room for beside each other.
+    measures = ("MEASURE", *(f"{m.title} {m.unit}".rstrip() for m in shown))
+    parts: list[list[Sequence[str]]] = []
+    for row in rows:
+        if not parts or _wide([measures, *parts[-1], row]) > room:
+            parts.append([])
+        parts[-1].append(row)
+    return "\n\n".join(_turned(measures, *part) for part in parts)
+
+
+def _turned(*columns_: Sequence[str]) -> str:
+    headings, *lines = zip(*columns_, strict=True)
+    return table(lines, headings)
+
+
+def _wide(columns_: Iterable[Sequence[str]]) -> int:
+    """Characters that columns take beside each other."""
+    widths = [max(map(len, column)) for column in columns_]
+    return sum(widths) + 2 * (len(widths) - 1)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from essaim.cli.asking import agree
 from essaim.cli.output import print_json, say, table
 from essaim.cli.progress import Notes
 from essaim.cli.stacks import Json, control_plane
@@ -65,9 +66,18 @@ def build(
 
 
 @app.command()
-def remove(name: Name) -> None:
+def remove(
+    name: Name,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask, though stacks use it.")
+    ] = False,
+) -> None:
     """Remove an image from the cache; the next stack that wants it builds it again."""
+    from essaim.usecases import stacks as use
+
     with control_plane() as control:
+        if users := use.with_image(control, name):
+            agree(f"Machines of {', '.join(users)} cannot start without it. Go on?", yes=yes)
         count = control.images.remove(name)
     say(f"{name}: {count} removed")
 

@@ -7,11 +7,19 @@ import enum
 import json
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from essaim.cli.program import localise
+from essaim.cli.terminal import (
+    Verbosity,
+    columns,
+    fold,
+    paint,
+    shorten,
+    verbosity,
+)
 
 if TYPE_CHECKING:
     from essaim.model.plans import Plan
@@ -41,12 +49,77 @@ def say(text: str = "") -> None:
     sys.stderr.write(localise(text) + "\n")
 
 
-def table(rows: Iterable[Sequence[str]], headings: Sequence[str]) -> str:
-    """Columns aligned with spaces: reads well, greps well."""
+def inform(text: str = "") -> None:
+    """Write a line that is neither a result nor an error: left out when quiet."""
+    if verbosity() is not Verbosity.QUIET:
+        say(text)
+
+
+#: Columns of output that is no terminal are padded to at most so many characters.
+_PADDED = 32
+#: A column that is made narrower keeps at least so many characters.
+_NARROW = 8
+
+#: The style of a cell, by its column's heading and what it holds.
+Style = Callable[[str, str], str]
+
+
+def table(
+    rows: Iterable[Sequence[str]],
+    headings: Sequence[str],
+    *,
+    least: Sequence[str] = (),
+    style: Style = lambda _heading, _cell: "",
+) -> str:
+    """Columns aligned with spaces: reads well, greps well.
+
+    On a terminal every line fits: columns are made narrower, those named in `least` first, then the
+    widest; never the first, which says what the line is about.  Elsewhere nothing is left out.
+    """
     everything = [tuple(headings), *(tuple(row) for row in rows)]
-    widths = [max(len(row[i]) for row in everything) for i in range(len(headings))]
-    lines = ["  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)) for r in everything]
-    return "\n".join(line.rstrip() for line in lines)
+    widths = [max(len(row[at]) for row in everything) for at in range(len(headings))]
+    room = columns(sys.stdout)
+    if room is None:
+        widths = [min(width, max(_PADDED, len(headings[at]))) for at, width in enumerate(widths)]
+    else:
+        _narrow(widths, [headings.index(each) for each in least], room)
+    return "\n".join(
+        _line(cells, widths, headings if at else (), style, cut=room is not None)
+        for at, cells in enumerate(everything)
+    )
+
+
+def _narrow(widths: list[int], least: Sequence[int], room: int) -> None:
+    """Take from columns until a line fits."""
+    excess = sum(widths) + 2 * (len(widths) - 1) - room
+    for at in least:
+        taken = max(min(excess, widths[at] - _NARROW), 0)
+        widths[at] -= taken
+        excess -= taken
+    while excess > 0:
+        at = max(range(1, len(widths)), key=lambda each: widths[each], default=0)
+        if not at or widths[at] <= _NARROW:
+            return
+        widths[at] -= 1
+        excess -= 1
+
+
+def _line(
+    cells: Sequence[str],
+    widths: Sequence[int],
+    headings: Sequence[str],
+    style: Style,
+    *,
+    cut: bool,
+) -> str:
+    """One line of a table; that of the headings has none above it."""
+    last = max((at for at, cell in enumerate(cells) if cell), default=0)
+    parts = []
+    for at, cell in enumerate(cells[: last + 1]):
+        shown = shorten(cell, widths[at]) if cut and at else cell
+        padded = shown.rstrip() if at == last else shown.ljust(widths[at])
+        parts.append(paint(padded, style(headings[at], cell) if headings else "", sys.stdout))
+    return "  ".join(parts)
 
 
 def duration(seconds: float | None) -> str:
@@ -57,7 +130,8 @@ def duration(seconds: float | None) -> str:
         return f"{seconds:.1f} s"
     if seconds < 100:  # noqa: PLR2004 - above that, minutes read better
         return f"{seconds:.0f} s"
-    return f"{seconds // 60:.0f} min {seconds % 60:02.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02} s"
 
 
 def ranges(names: Sequence[str]) -> str:
@@ -84,6 +158,12 @@ def _fold(prefix: str, numbers: list[int]) -> str:
     return f"{prefix}[{','.join('-'.join(map(str, run)) for run in runs)}]"
 
 
+#: The colours of what is added, changed and removed.
+COLOURS = {"+": "green", "~": "yellow", "-": "red"}
+#: Most columns for what a line of a plan is about; the reason stands behind.
+_ABOUT = 44
+
+
 def plan_lines(plan: Plan) -> list[str]:
     """A plan as people read it: alike changes on one line, with the reason."""
     folded: dict[tuple[str, str, str, str], list[str]] = {}
@@ -93,14 +173,25 @@ def plan_lines(plan: Plan) -> list[str]:
         what = change.role or ("" if change.machine else change.key.replace("image-", "image "))
         key = (change.action.value, change.verb, what, change.reason)
         folded.setdefault(key, []).append(change.machine)
-    lines = []
+    about: dict[tuple[str, str, str, str], str] = {}
     for (action, verb, what, reason), machines in folded.items():
-        subject = "network" if verb in ("open", "reopen", "close") else ranges(machines)
-        if what:
-            subject = f"{subject} {what}".strip()
+        subject = "network" if verb in _NETWORK else ranges(machines)
         count = f" ({len(machines)})" if len(machines) > 1 else ""
-        lines.append(f"  {action} {subject + count:<44} {verb}: {reason}")
-    return lines
+        about[action, verb, what, reason] = f"{subject} {what}".strip() + count
+    width = min(max(map(len, about.values()), default=0), _ABOUT)
+    return [
+        paint(line, COLOURS[action], sys.stderr)
+        for (action, verb, _, reason), subject in about.items()
+        for line in _fold_plan(f"{action} {subject:<{width + 2}}", f"{verb}: {reason}")
+    ]
+
+
+def _fold_plan(about: str, why: str) -> list[str]:
+    """One line where it fits; else the reason has lines of its own."""
+    if len(about) + len(why) + 2 <= (columns(sys.stderr) or sys.maxsize):
+        return [f"  {about}{why}"]
+    about = about.rstrip()
+    return [*fold(about, indent="  "), *fold(why, indent="      ", hanging="      ")]
 
 
 def plan_summary(plan: Plan) -> str:

@@ -5,16 +5,27 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from essaim.cli.output import duration, say
+from essaim.cli.output import COLOURS, duration, inform, say
+from essaim.cli.terminal import (
+    USUAL,
+    Verbosity,
+    columns,
+    fitting,
+    fold,
+    is_terminal,
+    paint,
+    shorten,
+    verbosity,
+)
 
 if TYPE_CHECKING:
     from essaim.model.plans import Plan
-    from essaim.model.runs import Event
+    from essaim.model.runs import CommandLog, Event
 
 #: Past tense of what a change does, for the line that reports it.
 _DID = {
@@ -22,6 +33,9 @@ _DID = {
     "retire": "removed", "destroy": "removed", "build": "built",
 }  # fmt: skip
 _SYMBOL = {"retire": "-", "destroy": "-", "start": "~", "rebuild": "~", "configure": "~"}
+#: Columns for each machine, for what is done to it, and for how long that takes already.
+_SUBJECT, _WORKFLOW, _TIME = 32, 10, 9
+_BAR = 20
 
 
 @dataclass
@@ -38,7 +52,11 @@ class Doing:
 
 @dataclass
 class Progress:
-    """Counts what is done and knows what is under way.  Called from worker threads."""
+    """Counts what is done and knows what is under way.  Called from worker threads.
+
+    Lines are printed after the lock is released: while the display is drawn, whatever is printed
+    goes through it, and drawing takes the lock.
+    """
 
     plan: Plan
     live: bool
@@ -51,21 +69,24 @@ class Progress:
     def __post_init__(self) -> None:
         parents = ("open", "reopen", "close")
         self.total = sum(change.verb not in parents for change in self.plan.changes)
+        self._display = _Display(self)
 
     def __call__(self, event: Event) -> None:
         """Take note of an event."""
         if event.kind == "waiting" and event.text != self.lacks and not event.step:
             self.lacks = event.text
-            say(f"  · {event.subject}: {event.text}")
+            self._display.print([f"  · {event.subject}: {event.text}"], inform)
         if event.parent is None:
             return
         with self.lock:
-            self._take(event)
+            lines = list(self._take(event))
+        self._display.print(lines, say if event.kind in ("failed", "stuck") else inform)
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: Event) -> Iterator[str]:
+        """Take note of an event; gives the lines to print about it."""
         now = time.monotonic()
         if event.kind in ("done", "failed", "stuck"):
-            self._end(event, self.active.pop(event.run, None), now)
+            yield from self._end(event, self.active.pop(event.run, None), now)
         elif event.kind == "waiting":
             self.active.pop(event.run, None)
         else:
@@ -73,42 +94,58 @@ class Progress:
             doing = self.active.setdefault(event.run, fresh)
             doing.step = event.step or doing.step
             doing.text = event.text or doing.text
-            long = event.workflow == "build" and event.text and now - doing.said > _QUIET
-            if long and not self.live:
-                doing.said = now
-                say(f"  · {event.subject}: {event.text}")
+            yield from self._detail(event, doing, now)
 
-    def _end(self, event: Event, doing: Doing | None, now: float) -> None:
+    def _detail(self, event: Event, doing: Doing, now: float) -> Iterator[str]:
+        if verbosity() is Verbosity.VERBOSE:
+            said = ": ".join(filter(None, (event.step, event.text)))
+            yield f"  · {event.subject} {event.workflow}: {said or event.kind}"
+        elif event.workflow == "build" and event.text and now - doing.said > _QUIET:
+            doing.said = now
+            if not self.live:
+                yield f"  · {event.subject}: {event.text}"
+
+    def _end(self, event: Event, doing: Doing | None, now: float) -> Iterator[str]:
         took = f"  {duration(now - doing.since)}" if doing else ""
         if event.kind != "done":
-            say(f"  ✗ {event.subject}: {event.text.splitlines()[0] if event.text else event.kind}")
+            why = event.text.splitlines()[0] if event.text else event.kind
+            why = why.removeprefix(f"{event.subject.partition(':')[0]}: ")
+            for line in fold(f"✗ {event.subject}: {why}", indent="  "):
+                yield paint(line, "red", sys.stderr)
             return
         self.done += 1
         if not self.live and event.workflow != "gate":
             symbol = _SYMBOL.get(event.workflow, "+")
-            say(f"  {symbol} {event.subject} {_DID.get(event.workflow, 'done')}{took}")
+            did = f"{event.subject} {_DID.get(event.workflow, 'done')}{took}"
+            yield f"  {paint(symbol, COLOURS[symbol], sys.stderr)} {did}"
+
+    def under_way(self) -> list[str]:
+        """What is being done at this moment, the longest first."""
+        with self.lock:
+            rows = sorted(self.active.values(), key=lambda doing: doing.since)
+        return [f"{doing.subject} ({doing.workflow})" for doing in rows]
 
     def __rich__(self) -> Any:
         """Draw the state of things: a bar, then what each machine is doing and for how long."""
         from rich.console import Group
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table
         from rich.text import Text
 
         now = time.monotonic()
-        head = Table.grid(padding=(0, 2))
         with self.lock:
-            bar = ProgressBar(total=max(self.total, 1), completed=self.done, width=30)
-            counts = f"{self.done} of {self.total}"
-            head.add_row(f"[bold]{self.plan.stack}[/bold]", bar, counts, self._time(now))
             rows = sorted(self.active.values(), key=lambda doing: doing.since)
-        body = Table.grid(padding=(0, 2))
-        for doing in rows[:_ROWS]:
-            text = Text(doing.text or doing.step, style="dim", no_wrap=True, overflow="ellipsis")
-            body.add_row("  " + doing.subject, doing.workflow, text, duration(now - doing.since))
+            done, spent = self.done, self._time(now)
+        width = columns(sys.__stderr__ or sys.stderr) or USUAL
+        filled = _BAR * done // max(self.total, 1)
+        counts = f"{done} of {self.total}"
+        head = Text(no_wrap=True, overflow="ellipsis")
+        name = shorten(self.plan.stack, max(width - _BAR - len(counts) - len(spent) - 7, 8))
+        head.append(name, "bold").append("  ")
+        head.append("━" * filled, "green").append("━" * (_BAR - filled), "dim")
+        head.append(f"  {counts}  {spent}")
+        lines = [Text(_row(doing, now, width), no_wrap=True) for doing in rows[:_ROWS]]
         if len(rows) > _ROWS:
-            body.add_row(f"  … and {len(rows) - _ROWS} more", "", "", "")
-        return Group(head, body)
+            lines.append(Text(f"  … and {len(rows) - _ROWS} more"))
+        return Group(head, *lines)
 
     def _time(self, now: float) -> str:
         passed = now - self.began
@@ -116,6 +153,71 @@ class Progress:
             return duration(passed)
         return f"{duration(passed)}, about {duration(self.plan.seconds - passed)} left"
 
+    def draw(self) -> None:
+        """Begin to redraw the state of things on the terminal."""
+        self._display.start()
+
+    def stop_drawing(self) -> None:
+        """Give the terminal back as it was; from now on plain lines are printed."""
+        self._display.stop()
+
+
+class _Display:
+    """The part of the terminal that is redrawn.  It may be ended before it has begun.
+
+    One at a time draws or prints above it: each moves the cursor from where the other has left it.
+    """
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._lock = threading.RLock()
+        self._ended = threading.Event()
+        self._drawn: Any = None
+
+    def start(self) -> None:
+        with self._lock:
+            if not self._progress.live:
+                return
+            from rich.console import Console
+            from rich.live import Live
+
+            console = Console(stderr=True)
+            self._drawn = Live(self._progress, console=console, auto_refresh=False, transient=True)
+            self._drawn.start(refresh=True)
+            threading.Thread(target=self._redraw, name="essaim-display", daemon=True).start()
+
+    def _redraw(self) -> None:
+        while not self._ended.wait(_FRAME):
+            with self._lock:
+                if self._drawn is not None:
+                    self._drawn.refresh()
+
+    def print(self, lines: Iterable[str], tell: Callable[[str], None]) -> None:
+        with self._lock:
+            for line in lines:
+                tell(line)
+
+    def stop(self) -> None:
+        with self._lock:
+            self._progress.live = False
+            self._ended.set()
+            if self._drawn is not None:
+                self._drawn.stop()
+                self._drawn = None
+
+
+def _row(doing: Doing, now: float, width: int) -> str:
+    """What one machine is doing, on one line of the terminal."""
+    subject = shorten(doing.subject, _SUBJECT)
+    room = max(width - _SUBJECT - _WORKFLOW - _TIME - 6, 8)
+    text = shorten(doing.text or doing.step, room)
+    took = duration(now - doing.since)
+    line = f"  {subject:<{_SUBJECT}} {doing.workflow:<{_WORKFLOW}} {text:<{room}} {took:>{_TIME}}"
+    return shorten(line, width)
+
+
+#: Seconds between two pictures.
+_FRAME = 0.125
 
 #: Seconds between two plain lines about the same long piece of work.
 _QUIET = 5.0
@@ -132,28 +234,38 @@ class Notes:
 
     def __call__(self, text: str) -> None:
         """Show a note."""
-        if on_terminal():
-            sys.stderr.write(f"\r\033[K  · {text}\r")
+        if verbosity() is Verbosity.NORMAL and on_terminal():
+            sys.stderr.write(f"\r\033[K{fitting(f'  · {text}')}\r")
             sys.stderr.flush()
-        elif time.monotonic() - self._said >= _QUIET:
+        elif verbosity() is Verbosity.VERBOSE or time.monotonic() - self._said >= _QUIET:
             self._said = time.monotonic()
-            say(f"  · {text}")
+            inform(f"  · {text}")
+
+
+def show_command(log: CommandLog) -> None:
+    """Say that a command has ended on a machine, and how."""
+    mark = "ok" if log.exit_code == 0 else f"exit {log.exit_code}"
+    command, more, _ = log.command.strip().partition("\n")
+    text = f"$ {command}{' …' if more else ''}  [{log.machine}, {mark}, {duration(log.seconds)}]"
+    for line in fold(text, indent="    ", hanging="      "):
+        inform(paint(line, "" if log.exit_code == 0 else "red", sys.stderr))
 
 
 @contextmanager
 def shown(progress: Progress) -> Iterator[None]:
     """Show progress while the body runs: redrawn on a terminal, plain lines otherwise."""
-    if not progress.live:
+    progress.draw()
+    try:
         yield
-        return
-    from rich.console import Console
-    from rich.live import Live
+    finally:
+        progress.stop_drawing()
 
-    console = Console(stderr=True)
-    with Live(progress, console=console, refresh_per_second=8, transient=True):
-        yield
+
+def redraws() -> bool:
+    """Whether progress is redrawn in place: a person watches, and asked for nothing else."""
+    return verbosity() is Verbosity.NORMAL and on_terminal()
 
 
 def on_terminal() -> bool:
-    """Whether a person watches."""
-    return sys.stderr.isatty()
+    """Whether a person watches, on a terminal whose lines can be redrawn."""
+    return is_terminal(sys.stderr)

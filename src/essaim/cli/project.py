@@ -10,7 +10,7 @@ import typer
 
 from essaim.cli.carrying import carry_out, end, show_plan
 from essaim.cli.output import print_json, say, table
-from essaim.cli.stacks import Json, Wait, Yes, control_plane
+from essaim.cli.stacks import Json, Wait, Yes, control_plane, power_style
 
 if TYPE_CHECKING:
     from essaim.usecases.projects import Shown
@@ -70,7 +70,7 @@ def apply(
             partial(use.plan, control, project, play=play),
             yes=yes,
             wait=wait,
-            must=True,
+            hints=True,
             kind="project",
         )
     end(outcome, as_json=as_json)
@@ -115,9 +115,7 @@ def down(name: Name, yes: Yes = False, wait: Wait = True, as_json: Json = False)
 
     with control_plane() as control:
         plan_it = partial(use.plan_down, control, name)
-        outcome = carry_out(
-            control, name, plan_it, yes=yes, wait=wait, all_goes=True, kind="project"
-        )
+        outcome = carry_out(control, name, plan_it, yes=yes, wait=wait, kind="project")
     end(outcome, as_json=as_json)
 
 
@@ -158,4 +156,4 @@ def _show(project: Shown) -> None:
         for each in project.machines
     ]
     headings = ("MACHINE", "POWER", "ADDRESS", "HOSTNAME", "DNS", "PLAYED")
-    sys.stdout.write(table(rows, headings) + "\n")
+    sys.stdout.write(table(rows, headings, style=power_style) + "\n")

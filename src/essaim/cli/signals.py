@@ -20,13 +20,22 @@ ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def acting(action: Callable[[], None], *numbers: int, once: bool = False) -> Iterator[None]:
-    """Let each of these signals be acted upon; with `once`, the next has its usual effect."""
+def acting(
+    action: Callable[[], None],
+    *numbers: int,
+    once: bool = False,
+    before_next: Callable[[], None] = lambda: None,
+) -> Iterator[None]:
+    """Let each of these signals be acted upon; with `once`, the next has its usual effect.
+
+    `before_next` is called by the handler itself, before the next signal can end the program.
+    """
     written, read = socket.socketpair()
     written.setblocking(False)
 
     def handle(number: int, _frame: object) -> None:
         if once:
+            before_next()
             signal.signal(number, signal.SIG_DFL)
 
     def act() -> None:

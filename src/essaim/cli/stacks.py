@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from essaim.cli.carrying import carry_out, end, show_plan
-from essaim.cli.output import print_json, say, table
+from essaim.cli.carrying import carry_out, end, show_commands, show_plan
+from essaim.cli.output import inform, print_json, say, table
 from essaim.cli.ssh_config import refresh_stacks
+from essaim.cli.terminal import Verbosity, choose, fold, verbosity
 
 if TYPE_CHECKING:
     from essaim.bootstrap import App
@@ -40,6 +41,21 @@ Deep = Annotated[
 Locked = Annotated[
     bool, typer.Option("--locked", help="Refuse what is not as in essaim.lock, in words.")
 ]
+Quiet = Annotated[
+    bool,
+    typer.Option(
+        "--quiet", "-q", callback=choose(Verbosity.QUIET), help="Print only results and errors."
+    ),
+]
+Verbose = Annotated[
+    bool,
+    typer.Option(
+        "--verbose",
+        "-v",
+        callback=choose(Verbosity.VERBOSE),
+        help="Print each step and each command as it happens.",
+    ),
+]
 Sweep = Annotated[
     bool, typer.Option("--multirun", "-m", help="One stack for each value: scheduler=slurm,oar")
 ]
@@ -61,6 +77,8 @@ def up(
     yes: Yes = False,
     wait: Wait = True,
     as_json: Json = False,
+    _quiet: Quiet = False,
+    _verbose: Verbose = False,
 ) -> None:
     """Make the machines a stack describes, or change those there are until they match.
 
@@ -77,7 +95,7 @@ def up(
         if where is None:
             ready = use.read_plan(app, stored)
             name = ready.plan.stack
-            outcomes.append(carry_out(app, name, lambda: ready, yes=yes, wait=False))
+            outcomes.append(carry_out(app, name, lambda: ready, yes=yes, wait=False, hints=True))
         else:
             outcomes += [
                 _bring_up(
@@ -128,6 +146,8 @@ def down(
     yes: Yes = False,
     wait: Wait = True,
     as_json: Json = False,
+    _quiet: Quiet = False,
+    _verbose: Verbose = False,
 ) -> None:
     """Remove a stack: its machines, their disks and their network.  The journal stays.
 
@@ -142,7 +162,7 @@ def down(
             end(forget_stack(app, name, yes=yes), as_json=as_json)
         check_site(app, use.stored_stack(app, name)[0].site, f"essaim down {name}")
         plan_it = partial(use.make_down_plan, app, name)
-        outcome = carry_out(app, name, plan_it, yes=yes, wait=wait, all_goes=True)
+        outcome = carry_out(app, name, plan_it, yes=yes, wait=wait)
         refresh_stacks(app)
     end(outcome, as_json=as_json)
 
@@ -176,6 +196,8 @@ def control_plane() -> Iterator[App]:
 
     app = App()
     try:
+        if verbosity() is Verbosity.VERBOSE:
+            show_commands(app)
         yield app
     finally:
         app.close()
@@ -205,7 +227,7 @@ def _bring_up(
 
     composed = _compose_locked(app, where, overrides) if locked else compose(where, overrides)
     plan_it = partial(use.make_plan, app, composed, again=again, deep=deep)
-    return carry_out(app, composed.stack.name, plan_it, yes=yes, wait=wait)
+    return carry_out(app, composed.stack.name, plan_it, yes=yes, wait=wait, hints=True)
 
 
 def _compose_locked(app: App, where: str, overrides: tuple[str, ...]) -> Composed:
@@ -218,14 +240,24 @@ def _compose_locked(app: App, where: str, overrides: tuple[str, ...]) -> Compose
     return composed
 
 
+_POWER = {"on": "green", "off": "yellow", "absent": "red"}
+
+
+def power_style(heading: str, cell: str) -> str:
+    """Colour the power of machines in a table."""
+    return _POWER.get(cell, "") if heading == "POWER" else ""
+
+
 def _show_status(stack: Any) -> None:
     run = stack.run
     last = f", last run {run.id} {run.state.value}" if run else ""
-    say(f"{stack.name} on {stack.site} ({stack.source}{last})")
+    for line in fold(f"{stack.name} on {stack.site} ({stack.source}{last})", hanging="  "):
+        inform(line)
     rows = [
         (m.name, m.power, m.address, " ".join(m.roles), " ".join(m.pending) or "-")
         for m in stack.machines
     ]
-    sys.stdout.write(table(rows, ("MACHINE", "POWER", "ADDRESS", "ROLES", "PENDING")) + "\n")
+    headings = ("MACHINE", "POWER", "ADDRESS", "ROLES", "PENDING")
+    sys.stdout.write(table(rows, headings, least=("ROLES",), style=power_style) + "\n")
     for note in stack.notes:
         say(f"  · {note}")

@@ -266,7 +266,7 @@ def _confirm(planned: Planned, *, yes: bool, most: bool) -> None:
         raise _wrong("students.most", hint=said("students.most_hint"))
     losing = planned.decided.of("remove") + planned.decided.of("reset")
     if losing:
-        agree(said("students.ask.lost"), yes=yes, must=False)
+        agree(said("students.ask.lost"), yes=yes)
 
 
 def _wrong(key: str, hint: str = "", **fields: str) -> EssaimError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import os
 import re
 import sys
 import threading
@@ -15,8 +14,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from essaim.cli.carrying import FAILED, PARTLY, not_done
-from essaim.cli.output import duration, say
-from essaim.cli.progress import on_terminal
+from essaim.cli.output import COLOURS, duration, inform, say
+from essaim.cli.progress import redraws
+from essaim.cli.terminal import fitting, fold, paint
 from essaim.cli.tongue import in_their_language, said, spoken, tell
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def plan_lines(planned: Planned) -> Iterator[str]:
         for change in decided.of(verb):
             reasons.setdefault(change.reason, []).append(change.key)
         for reason, keys in reasons.items():
-            yield said(
+            text = said(
                 "students.plan.line",
                 symbol=symbol,
                 count=len(keys),
@@ -68,6 +68,8 @@ def plan_lines(planned: Planned) -> Iterator[str]:
                 reason=in_their_language(reason),
                 few=in_their_language(first_few(keys)),
             )
+            for line in fold(text.strip(), indent="  "):
+                yield paint(line, COLOURS[symbol], sys.stderr)
     for kind in ("resting", "without", "outdated"):
         if those := getattr(decided, kind):
             few = in_their_language(first_few(those))
@@ -88,9 +90,10 @@ def follow(control: App, name: str, run_id: str) -> int:
     took = duration(time.monotonic() - began)
     last = students.progress(control, run_id)
     if run.state is not RunState.DONE:
-        return not_done(run, last.done)
+        return not_done(control, run, last.done)
     failed = said("students.done_failed", failed=last.failed) if last.failed else ""
-    tell("students.done", roster=name, done=last.done, failed=failed, took=took, run=run_id)
+    text = said("students.done", roster=name, done=last.done, failed=failed, took=took, run=run_id)
+    (say if last.failed else inform)(text)
     if not last.failed:
         return 0
     return PARTLY if last.done else FAILED
@@ -105,7 +108,8 @@ def tell_failures(control: App, name: str, run_id: str) -> None:
         if student.run.startswith(f"{run_id}.") and login in works and works[login].error
     ]
     for login, why in failed[:TOLD]:
-        say(f"  ✗ {login}: {in_their_language(why)}")
+        for line in fold(f"✗ {login}: {in_their_language(why)}", indent="  "):
+            say(paint(line, "red", sys.stderr))
     if len(failed) > TOLD:
         tell("students.more_failed", count=len(failed) - TOLD, roster=name)
 
@@ -152,23 +156,13 @@ def _waits_for(note: str) -> str:
     return said("students.tries_again", why=what) if again else what
 
 
-def fitting(text: str) -> str:
-    """As much of a text as one line of the terminal holds: a longer one could not be redrawn."""
-    try:
-        width = os.get_terminal_size(sys.stderr.fileno()).columns or 80
-    except (OSError, ValueError):
-        width = 80
-    most = max(width - 3, 1)  # with room for what a terminal shows of Ctrl-C
-    return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
 @contextmanager
 def _shown(control: App, name: str, run_id: str) -> Iterator[None]:
     """Say how far it is while the body runs: on one line of a terminal, else now and then."""
     from essaim.usecases import students
 
     ended = threading.Event()
-    live = on_terminal()
+    live = redraws()
     pace = Pace()
     pace.rate(0, time.monotonic())
 
@@ -182,7 +176,7 @@ def _shown(control: App, name: str, run_id: str) -> Iterator[None]:
                 sys.stderr.flush()
             elif text != last:
                 last = text
-                say(text)
+                inform(text)
 
     thread = threading.Thread(target=show, name="essaim-progress", daemon=True)
     thread.start()
@@ -223,7 +217,10 @@ def print_table(rows: Sequence[Row]) -> None:
     if sys.stdout.isatty():
         _print_rich(shown)
     elif rows:
-        sys.stdout.write(table(shown, columns()) + "\n")
+        headings = columns()
+        kept = [at for at in range(len(headings)) if any(cells_[at] for cells_ in shown)]
+        filled = [[cells_[at] for at in kept] for cells_ in shown]
+        sys.stdout.write(table(filled, [headings[at] for at in kept]) + "\n")
     print_counts(rows)
 
 
@@ -237,6 +234,8 @@ def print_counts(rows: Sequence[Row]) -> None:
     if again := [row for row in rows if row.todo.startswith("essaim students retry")]:
         name = again[0].machine.partition("/")[0]
         tell("students.retry_these", roster=name, count=len(again))
+    elif up := [row.machine for row in rows if row.state == "ready" and row.power == "on"]:
+        inform(f"  → essaim ssh {up[0]}")
 
 
 def _print_rich(shown: Sequence[Sequence[str]]) -> None:

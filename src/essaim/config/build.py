@@ -100,6 +100,7 @@ def build(
         roles={name: read.role for name, read in roles.items()},
         vars=given,
         bootstrap=schema.bootstrap,
+        hints=tuple(schema.hints),
         source=tree.where,
         overrides=tuple(overrides),
         notes=tuple(_notes(schema, site)),

@@ -14,6 +14,9 @@ from essaim.config.shared import check_shared
 #: Who applies the roles of a new machine: we, over SSH, or the machine itself.
 BOOTSTRAPS = ("ssh", "cloud-init")
 
+#: Characters of a line of `hints`.
+LONGEST_HINT = 160
+
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)?")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
 _AMOUNT = re.compile(r"([0-9]+)\s*([MGT])(?:i?B)?")
@@ -62,6 +65,16 @@ def _bootstrap(value: Any) -> Any:
     if value not in BOOTSTRAPS:
         raise ValueError(f"must be {' or '.join(BOOTSTRAPS)}")
     return value
+
+
+def _hint(value: Any) -> Any:
+    """One line, of characters that leave a terminal as it is."""
+    if isinstance(value, str) and 0 < len(value) <= LONGEST_HINT and value.isprintable():
+        return value
+    raise HintedError(
+        f"must be one line of at most {LONGEST_HINT} characters",
+        "such as essaim run lab/controller -- srun hostname",
+    )
 
 
 def _netmap(value: Any) -> Any:
@@ -176,6 +189,7 @@ class StackSchema(_Schema):
     ] = {}
     bootstrap: Annotated[str, BeforeValidator(_bootstrap)] = BOOTSTRAPS[0]
     shared: Annotated[tuple[str, ...], BeforeValidator(check_shared)] = ()
+    hints: list[Annotated[str, BeforeValidator(_hint)]] = []
 
 
 class RetrySchema(_Schema):

@@ -16,8 +16,9 @@ from essaim.model.stacks import Machine, Stack
 
 _TAG = "!secret"
 
-#: What two stacks may differ in and still be the same thing: where they were written.
-_WHEREABOUTS = ("source", "overrides", "notes")
+#: What two stacks may differ in and still be the same thing: where they were written, and what
+#: people are told about them.
+_WHEREABOUTS = ("source", "overrides", "notes", "hints")
 
 
 def stack_to_json(stack: Stack) -> dict[str, Any]:

@@ -103,7 +103,7 @@ def build(
     """
     progress = Progress(say, len(wanted.commands))
     command = as_root(*_command(wanted, target, archives))
-    code, lines = run(command, log=log, lock=lock, heard=progress.line, env=env)
+    code, lines = run(command, log=log, lock=lock, heard=progress.line, env=env, own_group=True)
     if code:
         raise explain(name, wanted.suite, lines, log)
 

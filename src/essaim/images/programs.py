@@ -30,10 +30,12 @@ def run(
     heard: Callable[[str], None] = lambda _line: None,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
+    own_group: bool = False,
 ) -> tuple[int, list[str]]:
     """Run a program to its end; gives its exit code and the last lines it printed.
 
     It inherits `lock`, so that the lock is held until the last of what it started has ended.
+    With `own_group` it does not see Ctrl-C, and may finish: for a program that ends with us.
     """
     tail: deque[str] = deque(maxlen=_KEPT)
     with (
@@ -46,6 +48,7 @@ def run(
             env={**environment(), **(env or {})},
             cwd=cwd,
             pass_fds=[lock],
+            process_group=0 if own_group else None,
         ) as process,
     ):
         assert process.stdout is not None  # noqa: S101 - it is a pipe

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 
 from essaim.model.machines import Observed
 
+#: Verbs by which machines lose their disks; a network that is opened anew takes its machines along.
+_DESTROYING = frozenset({"retire", "destroy", "rebuild", "unhost", "rehost", "reopen"})
+
 
 class Action(enum.StrEnum):
     """What a change does, as the symbol it is printed with."""
@@ -62,6 +65,11 @@ class Change:
     digest: str = ""  #: for `configure`: recorded once the role is applied
     waits: tuple[str, ...] = ()
     detail: str = ""  #: for people: what was changed by hand, as a diff
+
+    @property
+    def destroys_disk(self) -> bool:
+        """Whether a machine loses its disk by it."""
+        return self.verb in _DESTROYING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

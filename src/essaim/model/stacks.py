@@ -75,6 +75,7 @@ class Stack:
     roles: Mapping[str, Role]
     vars: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  #: role -> its variables
     bootstrap: str = "ssh"  #: who applies the roles of a new machine: we (ssh), or it (cloud-init)
+    hints: tuple[str, ...] = ()  #: lines for people: what to type once it is up
     source: str = ""  #: the stack file, as the user named it
     overrides: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  #: for people: what was asked for and the site does not give

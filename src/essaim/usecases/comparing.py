@@ -70,11 +70,13 @@ def compare(
     *,
     tell: Callable[[str], None],
     halt: threading.Event,
+    agree: Callable[[Sequence[str]], None] = lambda _names: None,
 ) -> Comparison:
     """Measure every variant as often as asked for, but what the folder already holds.
 
     One that cannot be raised or measured is told of and the others go on.  Whatever is raised is
     taken down, also by the next call when this one is killed.  When `halt` is set, it ends soon.
+    `agree` is called with the names of stacks that were kept, before they are taken down.
     """
     if wanted.plots:
         require_plots()
@@ -92,7 +94,12 @@ def compare(
     with Folder(out).opened() as folder:
         folder.begin(asked, anew=wanted.anew)
         work = _Work(services, wanted, folder, tell, halt)
-        work.carry_out(variants)
+        doomed = work.leftovers(variants)
+        if kept := [name for name in doomed if name in folder.kept]:
+            agree(kept)
+        work.carry_out(variants, doomed)
+        if wanted.keep:
+            folder.keep()
         ended = work.comparison
         ended.results = folder.results()
         ended.standing = folder.standing
@@ -153,11 +160,16 @@ class _Work:
         self._raised: dict[str, Composed] = {}  #: by variant; what stands of this call
         self._last: dict[str, int] = {}  #: by variant; its last repetition of this call
 
-    def carry_out(self, variants: Sequence[Variant]) -> None:
+    def leftovers(self, variants: Sequence[Variant]) -> list[str]:
+        """Stacks of earlier calls that are in the way, or that nobody wants any more."""
+        todo = any(self._batches(variants))
+        kept = {self._name(variant) for variant in variants} if self.wanted.keep else set()
+        return [name for name in self.folder.standing if todo or name not in kept]
+
+    def carry_out(self, variants: Sequence[Variant], doomed: Sequence[str]) -> None:
         todo = list(self._batches(variants))
         self._last = {variant.key: number for batch in todo for variant, number in batch}
-        kept = {self._name(variant) for variant in variants} if self.wanted.keep else set()
-        for name in [name for name in self.folder.standing if todo or name not in kept]:
+        for name in doomed:
             self.tell(f"{name}: taking down what an earlier call left")
             self._take_down(name, self.tell)
         if not todo:

@@ -80,6 +80,11 @@ class Folder:
         """Stacks that may have something standing."""
         return list(self._state.get("standing", []))
 
+    @property
+    def kept(self) -> list[str]:
+        """Stacks that somebody wanted to keep."""
+        return list(self._state.get("kept", []))
+
     def begin(self, asked: Asked, *, anew: bool = False) -> None:
         """Go on with what is here; InvalidError when it is the answer to another question."""
         wanted = json.loads(json.dumps(asdict(asked)))
@@ -92,8 +97,8 @@ class Folder:
             shutil.rmtree(self.path / RUNS, ignore_errors=True)
             (self.path / RUNS).mkdir()
             # What stands is still to be taken down, whatever question it was raised for.
-            standing = self.standing
-            self._state = {"id": secrets.token_hex(3), "finished": [], "standing": standing}
+            standing = {"standing": self.standing, "kept": self.kept}
+            self._state = {"id": secrets.token_hex(3), "finished": [], **standing}
         self._save(asked=wanted, format=FORMAT)
 
     def stands(self, stack: str) -> None:
@@ -101,10 +106,16 @@ class Folder:
         with self._lock:
             self._save(standing=[*dict.fromkeys([*self.standing, stack])])
 
+    def keep(self) -> None:
+        """Note that what stands is to be kept."""
+        with self._lock:
+            self._save(kept=self.standing)
+
     def gone(self, stack: str) -> None:
         """Note that nothing of a stack is left."""
         with self._lock:
-            self._save(standing=[name for name in self.standing if name != stack])
+            left = {"standing": self.standing, "kept": self.kept}
+            self._save(**{key: [n for n in names if n != stack] for key, names in left.items()})
 
     def has(self, variant: str, repetition: int) -> bool:
         """Whether that repetition is finished."""

@@ -166,6 +166,12 @@ def stored_stack(services: Services, name: str) -> tuple[Stack, Path]:
     return stack_from_json(body["stack"]), Path(body["lab"])
 
 
+def with_image(services: Services, image: str) -> list[str]:
+    """List the stacks with machines that are made from an image."""
+    names = services.stacks.list_stacks()
+    return [name for name in names if image in stored_stack(services, name)[0].images]
+
+
 @dataclass(frozen=True, slots=True)
 class MachineStatus:
     """One machine as wanted and as seen."""

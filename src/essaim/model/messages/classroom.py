@@ -203,7 +203,9 @@ CLASSROOM: Mapping[str, tuple[str, str]] = {
         "fin ici ; les workers continuent",
     ),
     "run.more": (
-        "  → essaim runs show {run} tells more; the same command goes on from there",
-        "  → essaim runs show {run} en dit plus ; la même commande reprend de là",
+        "  → mend what failed; the same command goes on from there\n    essaim runs show {run}",
+        "  → corrigez ce qui a échoué ; la même commande reprend de là\n    essaim runs show {run}",
     ),
+    "run.same": ("the same on {count} more: {names}", "de même pour {count} autres : {names}"),
+    "run.others": ("and {count} more: {names}", "et {count} autres : {names}"),
 }
