@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # More words for `make chaos`, such as CHAOS="--minutes 2 --seed 7".
 CHAOS :=
+# Machines of `make up-cluster`, such as WORKERS=10; as many as said last.
+WORKERS :=
 COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
 .PHONY: help dev lock test test-all test-libvirt slurm-libvirt check bench bench-libvirt bench-school soak chaos up-cluster demo-cluster down-cluster man clean
@@ -58,8 +60,8 @@ chaos: dev       ## Break every part of a deployment under load, ten minutes on 
 	PYTHONPATH=tests $(BIN)/python -m chaos --database mariadb --broker redis $(CHAOS)
 	PYTHONPATH=tests $(BIN)/python -m chaos --database postgresql --broker rabbitmq $(CHAOS)
 
-up-cluster: dev  ## Bring the deployment of deploy/ up on this computer, in a Docker engine of its own
-	$(BIN)/python -m essaim_lab.deployment up
+up-cluster: dev  ## Bring the deployment of deploy/ up on this computer, in a Docker engine of its own; WORKERS=10 machines, also while it runs
+	$(BIN)/python -m essaim_lab.deployment up $(WORKERS)
 
 demo-cluster: dev ## Bring it up, play the demonstration through Caddy, scale, take it down
 	$(BIN)/python -m essaim_lab.deployment demo

@@ -15,6 +15,7 @@ import pytest
 from api.rig import wait_for
 from endtoend import people
 from essaim_lab.computer import free_port
+from patience import in_test_all
 
 WITHIN = 600
 PASSWORD = {"ESSAIM_PASSWORD": "a lake with four swans"}
@@ -79,6 +80,9 @@ def names(types) -> list[str]:
 
 
 @pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    "person", [pytest.param("root", marks=in_test_all), "plain"], indirect=True
+)
 def test_a_whole_fleet_on_one_computer(serve, types, person):
     terminal = serve(2)
     assert max(map(len, terminal.said)) < 80

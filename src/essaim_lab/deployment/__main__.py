@@ -1,4 +1,4 @@
-"""`python -m essaim_lab.deployment up|down|demo`."""
+"""`python -m essaim_lab.deployment up [WORKERS]|down|demo`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-from essaim.model.errors import EssaimError
+from essaim.model.errors import EssaimError, SetupError
 from essaim_lab.deployment.cluster import Cluster
 from essaim_lab.deployment.commands import STOPS
 
 REPO = Path(__file__).resolve().parents[3]
 FAILED, USAGE, SETUP = 1, 2, 3
+#: Machines that there are when nobody says how many.
+WORKERS = 3
 
 
 def place() -> Path:
@@ -50,6 +52,16 @@ def stop(number: int, _frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 
+def number_of(words: list[str]) -> int:
+    """How many machines are wanted; SetupError when that is no number."""
+    match words:
+        case []:
+            return WORKERS
+        case [word] if word.isdecimal():
+            return int(word)
+    raise SetupError(f"WORKERS={' '.join(words)}: say a number", hint="make up-cluster WORKERS=10")
+
+
 def main(words: list[str]) -> int:
     """Do what was asked; gives the exit code."""
     for number in STOPS:
@@ -59,11 +71,13 @@ def main(words: list[str]) -> int:
     stage = Cluster(cluster.place.with_name(f"{cluster.place.name}-demo"), REPO, say)
     try:
         match words:
-            case ["up"]:
+            case ["up", *count]:
                 with undone_if_stopped(cluster):
                     cluster.up()
+                    cluster.workers.resize(number_of(count))
                 say(f"the API answers at {cluster.url} (its authority: {cluster.certificate})")
                 say(f"the engine: docker --host unix://{cluster.docker.socket} ps")
+                say("make up-cluster WORKERS=10 makes it ten machines, while it runs")
                 say("make down-cluster takes all of it away")
             case ["down"]:
                 for each in (cluster, stage):

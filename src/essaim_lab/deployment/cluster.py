@@ -19,11 +19,11 @@ from essaim.model.errors import SetupError
 from essaim_lab.deployment import doors, images
 from essaim_lab.deployment.commands import call, undisturbed
 from essaim_lab.deployment.engine import Docker
+from essaim_lab.deployment.workers import NAME, Workers
 
 PROJECT = "essaim"
-MACHINES = ("pc-1", "pc-2", "pc-3")
-#: How agents and people inside call the front door, and how we do from outside.
-NAME, OUTSIDE = "lab.test", "localhost"
+#: How we call the front door from outside.
+OUTSIDE = "localhost"
 #: Ports in the engine's network, and the settings that say which of this computer lead there.
 HTTPS, SSH = 443, 2222
 OUTER = {HTTPS: "OUTER_HTTPS", SSH: "OUTER_SSH"}
@@ -32,7 +32,7 @@ FEWEST, MOST = 2, 4
 READY_WITHIN = 240.0
 #: Nobody wants to watch for as long as real life takes.
 QUICK = {
-    "COMPOSE_PROFILES": "autoscale,lab",
+    "COMPOSE_PROFILES": "autoscale",
     "HOMES_EVERY": "2",
     "AUTOSCALE_TARGET": "0.2",
     "AUTOSCALE_INTERVAL": "2",
@@ -40,6 +40,7 @@ QUICK = {
     "AUTOSCALE_FALL": "20",
     "AUTOSCALE_COOLDOWN": "5",
     "AUTOSCALE_WARM_UP": "5",
+    "AUTOSCALE_CONTROLLERS": "2-3",
 }
 ROOT_CERTIFICATE = "/data/caddy/pki/authorities/local/root.crt"
 
@@ -50,6 +51,7 @@ class Cluster:
     def __init__(self, place: Path, repo: Path, say: Callable[[str], None]) -> None:
         self.place, self.repo, self.say = place, repo, say
         self.docker = Docker(place / "docker")
+        self.workers = Workers(self)
         self._file = place / "settings.json"
         self.certificate = place / "root.crt"
 

@@ -21,22 +21,16 @@ from typing import Any, Self
 from typing_extensions import override
 
 from essaim.model.errors import EssaimError
-from essaim_lab.deployment.cluster import FEWEST, MACHINES, NAME, Cluster
+from essaim_lab.deployment.cluster import FEWEST, Cluster
 
 PATIENCE = 180.0
+MACHINES = ("pc-1", "pc-2", "pc-3")
 #: Clients that ask as fast as they are answered.
 CLIENTS = 12
 #: Seconds between the questions of the one who stays.
 BETWEEN = 0.5
 FAILED = 1
 SAID_ONCE = re.compile(r"password, shown only now: (\S+)")
-FETCH = """
-import ssl, urllib.request
-trust = ssl.create_default_context(cafile="/root/ca.crt")
-text = urllib.request.urlopen("https://%s/agent.py", context=trust).read()
-open("/root/agent.py", "wb").write(text)
-"""
-
 #: Asks Caddy's admin API, with what a small Debian has.
 UPSTREAMS = r"""
 exec 3<>/dev/tcp/localhost/2019
@@ -132,21 +126,14 @@ class Play:
         first = self.wait(lambda: SAID_ONCE.findall(self.cluster.compose("logs", "api")), 1)
         self.admin = self.login("admin", first[0])
         token = self.ask("POST", "enrolments", self.admin, uses=len(MACHINES))["token"]
+        self.cluster.workers.launch(len(MACHINES))
         for name in MACHINES:
-            self.join_one(self.cluster.machine(name), token)
+            self.cluster.workers.join_one(name, token)
         ready = self.wait(lambda: self.nodes("ready"), len(MACHINES))
         self.claim(
             f"{len(ready)} machines joined and were proven clean",
             holds=len(ready) == len(MACHINES),
         )
-
-    def join_one(self, machine: str, token: str) -> None:
-        """What an administrator does on a machine: fetch the agent, and run it with the token."""
-        self.cluster.docker.run("cp", str(self.cluster.certificate), f"{machine}:/root/ca.crt")
-        self.cluster.inside(machine, "python3", "-c", FETCH % NAME)
-        words = ["python3", "/root/agent.py", "join", "--server", f"https://{NAME}"]
-        words += ["--ca", "/root/ca.crt", "--no-run"]
-        self.cluster.inside(machine, *words, env={"ESSAIM_TOKEN": token})
 
     def rent(self) -> None:
         """A student signs up, rents a machine and logs in through the gateway."""
