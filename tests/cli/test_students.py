@@ -151,7 +151,7 @@ def test_a_student_looks_after_their_own_machine_in_french(server, tmp_path):
             (("mine", "reset"), {}),
             (("mine", "class"), {}),
             (("mine", "class", "promo", "fly"), {}),
-            (("mine", "stopp"), {}),
+            (("mine", "stopt"), {}),
             (("whoami",), {}),
             (("signup", "alice", "--server", address), {}),
             (("signup", "carol", "--server", address), {"ESSAIM_PASSWORD": "short"}),
