@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -190,7 +191,8 @@ def test_the_warning_of_a_lease_that_ends_is_a_command_that_works(ada):
     told = []
 
     def warned() -> bool:
-        told[:] = [each for each in ada.gets("events") if each["kind"] == "lease.warning"]
+        events = [json.loads(line) for line in ada.does("events", "--json").splitlines()]
+        told[:] = [each for each in events if each["kind"] == "lease.warning"]
         return bool(told)
 
     wait_for(warned, "the owner is warned")

@@ -48,7 +48,7 @@ def cp(
         bool,
         typer.Option("--update", "-u", help="Skip files that are there with same size and time."),
     ] = False,
-    recursive: Annotated[  # noqa: ARG001 - directories need no option; who is used to it may say it
+    _recursive: Annotated[  # directories need no option; who is used to it may say it
         bool, typer.Option("--recursive", "-r", hidden=True)
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
