@@ -77,8 +77,12 @@ _FIELD = re.compile(r"\{(\w+)\}")
 
 @functools.cache
 def _pattern(english: str) -> re.Pattern[str]:
-    *parts, last = _FIELD.split(english)
-    text = "".join(
-        f"(?P<{part}>.+?)" if at % 2 else re.escape(part) for at, part in enumerate(parts)
-    )
-    return re.compile(text + re.escape(last))
+    seen: set[str] = set()
+    text = ""
+    for at, part in enumerate(_FIELD.split(english)):
+        if at % 2 == 0:
+            text += re.escape(part)
+        else:  # a field that comes again holds the same
+            text += f"(?P={part})" if part in seen else f"(?P<{part}>.+?)"
+            seen.add(part)
+    return re.compile(text)
