@@ -6,14 +6,15 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from essaim.model.errors import SetupError, UnknownError
-from essaim.model.machines import Dials
+from essaim.model.errors import RejectedError, SetupError, UnknownError
+from essaim.model.machines import Dials, Power
 from essaim.model.spelling import meant
 from essaim.usecases.stacks import stored_stack
 from essaim.workflows.tools import address_from_here, machine_target
 
 if TYPE_CHECKING:
     from essaim.model.errors import EssaimError
+    from essaim.model.machines import Driver
     from essaim.model.stacks import Machine, Stack
     from essaim.remote.ssh import Result, Target
     from essaim.usecases.services import Services
@@ -71,9 +72,20 @@ def ssh_command(services: Services, pattern: str, extra: Sequence[str]) -> list[
         "-o", "LogLevel=ERROR",
     ]  # fmt: skip
     if isinstance(driver, Dials):
+        # OpenSSH would only say that its dialler passed nothing back.
+        _must_run(driver, machine)
         proxy = " ".join(_quote(word) for word in driver.proxy_command(machine.name))
         options += ["-o", f"ProxyCommand={proxy}", "-o", "ProxyUseFdpass=yes"]
     return ["ssh", *options, f"root@{address_from_here(stack.site, machine)}", *extra]
+
+
+def _must_run(driver: Driver, machine: Machine) -> None:
+    on = {each.name for each in driver.observe(machine.name.stack) if each.power is Power.ON}
+    if machine.name not in on:
+        raise RejectedError(
+            f"{machine.name} is off",
+            hint=f"essaim status {machine.name.stack}, then essaim up STACK",
+        )
 
 
 def _quote(word: str) -> str:
