@@ -47,7 +47,21 @@ def test_what_cannot_be_meant_is_refused_and_not_repeated(here, body):
 
 def test_a_validation_error_says_where(here):
     problem = is_problem(here.client.post("/api/login", json={"name": "ada"}), 422, "invalid")
-    assert problem["errors"] == [{"where": "body.password", "what": "Field required"}]
+    assert problem["errors"] == [{"where": "body.password", "what": "is missing"}]
+    assert problem["detail"] == "password: is missing"
+
+
+def test_no_regular_expression_and_no_power_of_ten_is_told(here):
+    long = {"where": "body.name", "what": "is not written as it must be; see its examples"}
+    problem = is_problem(
+        here.client.post("/api/signup", json={"name": "Ada!", "password": "x" * 20}), 422, "invalid"
+    )
+    assert problem["errors"] == [long]
+    from essaim.api.problems import _wrong
+    from essaim.usecases.people import MOST_HOURS
+
+    much = {"loc": ("body", "hours"), "type": "less_than_equal", "ctx": {"le": MOST_HOURS}}
+    assert _wrong({**much, "msg": "1e+09"}).what == "must be 1000000000 or less"
 
 
 def test_a_use_case_s_own_objections_are_told_too(here):

@@ -246,8 +246,8 @@ def typist(lab: Path, *shell: str):
 
 def test_the_tab_key_in_bash(lab):
     with typist(lab, "bash", "--norc", "--noprofile") as at:
-        at.types('PS1="ready> "; source <(./essaim completion bash); echo lo""aded\n')
-        at.waits_for("loaded")
+        at.types('PS1="ready> "; source <(./essaim completion bash); echo ready""now\n')
+        at.waits_for("readynow")
         at.types("echo a; ./essaim ver\t")
         at.waits_for("./essaim verify ")
         at.types("\x15echo b; ./essaim ssh slurm/nodes-9\t")
@@ -259,8 +259,8 @@ def test_the_tab_key_in_bash(lab):
 def test_the_tab_key_in_zsh(lab):
     with typist(lab, computer.find("zsh", "zsh"), "-f") as at:
         at.types("PS1='ready> '; autoload -Uz compinit; compinit -u -D; ")
-        at.types("source <(./essaim completion zsh); echo lo''aded\n")
-        at.waits_for("loaded")
+        at.types("source <(./essaim completion zsh); echo ready''now\n")
+        at.waits_for("readynow")
         at.types("./essaim ver\t")
         at.waits_for("./essaim verify ")
         at.types("\x15./essaim ssh slurm/nodes-9\t")

@@ -4,6 +4,7 @@ import http
 import json
 import logging
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -149,19 +150,54 @@ def ours(request: Request, error: Exception) -> Response:
     )
 
 
+#: What our schemas ask for, in words; the rest is as pydantic says it.
+_WORDS = {
+    "missing": "is missing",
+    "extra_forbidden": "is not known",
+    "string_pattern_mismatch": "is not written as it must be; see its examples",
+    "string_too_short": "must have {min_length} characters or more",
+    "string_too_long": "must have {max_length} characters or fewer",
+    "greater_than_equal": "must be {ge} or more",
+    "less_than_equal": "must be {le} or less",
+    "int_parsing": "must be a whole number",
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_parsing": "must be a number",
+    "float_type": "must be a number",
+    "string_type": "must be text",
+    "bool_parsing": "must be true or false",
+    "bool_type": "must be true or false",
+}
+
+
 def invalid(request: Request, error: Exception) -> Response:
     """Answer for a request that is not what the schema says; never repeats what was sent."""
     if not isinstance(error, RequestValidationError):
         raise error
     errors = [_wrong(each) for each in error.errors()]
-    detail = "; ".join(f"{each.where}: {each.what}" for each in errors[:3])
+    detail = "; ".join(f"{_named(each.where)}: {each.what}" for each in errors[:3])
     hint = "see /openapi.json for what is expected"
     return respond(request.headers, 422, CODES[422], detail, hint=hint, errors=errors)
 
 
+def _named(where: str) -> str:
+    """The name people know a value by: where in the request it stood is for programs."""
+    return re.sub(r"^(body|query|path|header)\.", "", where)
+
+
 def _wrong(error: Mapping[str, Any]) -> Wrong:
     where = ".".join(str(part) for part in error["loc"])
-    return Wrong(where=where[:200], what=str(error["msg"])[:500])
+    return Wrong(where=where[:200], what=_words(error)[:500])
+
+
+def _words(error: Mapping[str, Any]) -> str:
+    """What is wrong with a value, without regular expressions and powers of ten."""
+    context = {
+        name: f"{value:.12g}" if isinstance(value, float) else value
+        for name, value in error.get("ctx", {}).items()
+    }
+    words = _WORDS.get(error["type"])
+    return words.format(**context) if words else str(error["msg"])
 
 
 def refused(request: Request, error: Exception) -> Response:

@@ -102,7 +102,7 @@ def report(error: object) -> None:
     """Say what is wrong, where, and what to do next; as JSON on stdout when that was asked for."""
     from essaim.cli.program import localise
 
-    what = localise(getattr(error, "what", str(error)))
+    what = localise(getattr(error, "what", str(error))).removeprefix("essaim: ")
     hint = localise(getattr(error, "hint", ""))
     if "--json" in sys.argv:
         code = getattr(error, "code", "error")

@@ -135,7 +135,7 @@ def whoami(as_json: Json = False) -> None:
         return
     project = f", {person['project']}" if person.get("project") else ""
     sys.stdout.write(f"{person['name']} ({person['role']}{project}) @ {client.server}\n")
-    tell("whoami.quota", machines=person["machines"], hours=f"{person['hours']:g}")
+    tell("whoami.quota", machines=person["machines"], hours=f"{person['hours']:.12g}")
 
 
 def password(as_json: Json = False) -> None:
@@ -246,7 +246,7 @@ def show_projects(as_json: Json = False) -> None:
     if as_json:
         print_json(found)
         return
-    rows = [(each["name"], str(each["machines"]), f"{each['hours']:g}") for each in found]
+    rows = [(each["name"], str(each["machines"]), f"{each['hours']:.12g}") for each in found]
     sys.stdout.write(table(rows, ("PROJECT", "MACHINES", "HOURS")) + "\n")
 
 
@@ -268,7 +268,7 @@ def set_project(
     if as_json:
         print_json(found)
         return
-    say(f"{name}: {found['machines']} machines, {found['hours']:g} machine-hours in thirty days")
+    say(f"{name}: {found['machines']} machines, {found['hours']:.12g} machine-hours in thirty days")
 
 
 # -- how it is done -----------------------------------------------------------------------------
@@ -280,7 +280,7 @@ def _row(person: dict[str, Any]) -> tuple[str, ...]:
         person["role"],
         person["project"] or "-",
         str(person["machines"]),
-        f"{person['hours']:g}",
+        f"{person['hours']:.12g}",
         "disabled" if person["disabled"] else "",
     )
 

@@ -39,7 +39,8 @@ def parse(overrides: Sequence[str], loader: ConfigLoader | None = None) -> list[
             override = parser.parse_overrides([argument])[0]
         except HydraException as exc:
             why = str(exc).splitlines()[0].removeprefix("LexerNoViableAltException: ")
-            why = "it cannot be read" if why == argument else f"it cannot be read: {why}"
+            own = why == argument or why.startswith("Error parsing override")
+            why = "it cannot be read" if own else f"it cannot be read: {why}"
             problems.append(on_command_line(argument, why, GRAMMAR))
             continue
         if not override.key_or_group:

@@ -58,6 +58,6 @@ def longer(hours: float, quota: Quota, used: Usage) -> str:
     if used.hours + hours > quota.hours:
         return (
             f"{hours:.1f} machine-hours more would make {used.hours + hours:.1f} in thirty days; "
-            f"{quota.hours:g} allowed"
+            f"{quota.hours:.12g} allowed"
         )
     return ""

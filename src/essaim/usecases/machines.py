@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from essaim.model.errors import SetupError, UnknownError
-from essaim.model.machines import Dials
+from essaim.model.errors import RejectedError, SetupError, UnknownError
+from essaim.model.machines import Dials, Power
 from essaim.model.spelling import meant
 from essaim.usecases.stacks import stored_stack
 from essaim.workflows.tools import address_from_here, machine_target
@@ -98,6 +98,9 @@ def ssh_command(services: Services, pattern: str, extra: Sequence[str]) -> list[
     """
     stack, machine = find_one(services, pattern)
     driver = services.driver(stack.site)
+    if isinstance(driver, Dials):
+        # OpenSSH would only say that its dialler passed nothing back.
+        _must_run(driver, machine)
     known = services.keyring.known_hosts_file([machine.name])
     given = _options(services, stack, machine, driver, known)
     host = given.pop("HostName")
@@ -144,6 +147,15 @@ def _path(path: Path) -> str:
     if '"' in text or "\n" in text:
         raise SetupError(f"ssh cannot be told the path {text!r}", hint="choose another ESSAIM_HOME")
     return '"' + text.replace("%", "%%") + '"'
+
+
+def _must_run(driver: Driver, machine: Machine) -> None:
+    on = {each.name for each in driver.observe(machine.name.stack) if each.power is Power.ON}
+    if machine.name not in on:
+        raise RejectedError(
+            f"{machine.name} is off",
+            hint=f"essaim status {machine.name.stack}, then essaim up STACK",
+        )
 
 
 def _quote(word: str) -> str:

@@ -233,6 +233,6 @@ def _check_change(project: str | None, machines: int | None, hours: float | None
     if machines is not None and not 0 <= machines <= MOST_MACHINES:
         problems.append(Problem(f"machines must be between 0 and {MOST_MACHINES}"))
     if hours is not None and not 0 <= hours <= MOST_HOURS:
-        problems.append(Problem(f"hours must be between 0 and {MOST_HOURS:g}"))
+        problems.append(Problem(f"hours must be between 0 and {MOST_HOURS:.12g}"))
     if problems:
         raise InvalidError(problems)
