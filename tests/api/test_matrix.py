@@ -187,6 +187,11 @@ ROWS: dict[tuple[str, str], Row] = {
     ("GET", "/api/rosters/{roster}/runs/{run}"): Row(
         path=lambda _cast: "/api/rosters/promo/runs/0f3a9c81", says=all_of(404)
     ),
+    ("PUT", "/api/students/{roster}/{login}/key"): Row(
+        path=lambda _cast: "/api/students/promo/alice/key",
+        body=lambda _cast: {"public_key": KEY},
+        says=all_of(404),
+    ),
     **{
         (method, f"/api/students/{{roster}}/{{login}}{rest}"): Row(
             path=lambda _cast, rest=rest: (

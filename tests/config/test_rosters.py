@@ -63,7 +63,7 @@ def test_one_that_an_earlier_version_kept_has_local_accounts(tmp_path):
         ("network: {cidr: 10.0.0.0/29}\n", "has no room for machines"),
         ("network: {cidr: 10.0.0.0/24, range: 10.1.0.1-10.1.0.9}\n", "is not a range of"),
         ("domain: a b\n", "domain must be a domain"),
-        ("account: directry\n", "account must be local, directory or none"),
+        ("account: ldap\n", "account must be local, directory or none"),
         ("desktop: {protocol: rpd}\n", "must be rdp, vnc or ssh"),
         ("name: Promo!\n", "cannot name a roster"),
     ],
