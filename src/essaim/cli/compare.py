@@ -17,7 +17,7 @@ from essaim.cli.carrying import FAILED, INTERRUPTED, PARTLY
 from essaim.cli.output import inform, print_json, say, table
 from essaim.cli.signals import acting
 from essaim.cli.stacks import Json, Quiet, Verbose, Where, control_plane
-from essaim.cli.terminal import USUAL, columns
+from essaim.cli.terminal import USUAL, columns, is_terminal
 
 if TYPE_CHECKING:
     from essaim.usecases.comparing import Comparison
@@ -95,6 +95,8 @@ def _halting() -> Iterator[threading.Event]:
     halt = threading.Event()
 
     def stop() -> None:
+        if is_terminal(sys.stderr):
+            sys.stderr.write("\n")  # not behind what the terminal shows of Ctrl-C
         say("stopping; what stands is taken down first (Ctrl-C again leaves at once)")
         halt.set()
 
