@@ -29,6 +29,7 @@ REASONS = (
     "a fresh checkout",
     "Nix",
     "much time",
+    "the internet",
     "values of your own",
 )
 KINDS = ("needs", "takes", "serves", "before")
