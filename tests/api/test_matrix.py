@@ -154,7 +154,7 @@ ROWS: dict[tuple[str, str], Row] = {
         says={**all_of(403), **OPERATORS},
     ),
     ("POST", "/api/rent"): Row(
-        body=lambda _cast: {"public_key": KEY, "patience": 0, "cores": 64}, says=all_of(202)
+        body=lambda _cast: {"public_key": KEY, "patience": 0, "cores": 2}, says=all_of(202)
     ),
     ("POST", "/api/extend"): Row(
         body=lambda cast: {"lease": cast.lease, "seconds": 60}, says=OWNER
