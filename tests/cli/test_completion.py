@@ -118,6 +118,7 @@ CASES = [
     ("./essaim down s", ["slow", "slurm"]),
     ("./essaim run sl", ["slow/", "slurm/"]),
     ("./essaim ssh slurm/nodes-1", ["slurm/nodes-1", "slurm/nodes-10"]),
+    ("./essaim cp job.sh slurm/nodes-1", ["slurm/nodes-1", "slurm/nodes-10"]),
     ("./essaim ssh l", ["l-3k9x2m7q"]),
     ("./essaim release ", ["l-3k9x2m7q"]),
     ("./essaim students retry pr", ["promo"]),

@@ -16,8 +16,8 @@ from docs.blocks import ROOT
 TOOLS = frozenset(
     re.findall(
         r"\S+",
-        "ansible-playbook caddy cat cd cp curl docker docker-compose echo exec export git grep kill lab"
-        " mariadb mariadb-dump pdnsutil pg_dump psql pveum rsync scp sh ssh ssh-keyscan tar",
+        "ansible-playbook caddy cat cd cp curl docker docker-compose echo exec export git grep kill"
+        " lab mariadb mariadb-dump pdnsutil pg_dump psql pveum rsync scp sh ssh ssh-keyscan tar",
     )
 )
 _OPERATORS = frozenset({";", "&", "&&", "|", "||", "{", "}", "(", ")"})

@@ -202,6 +202,9 @@ def beat_of(last: int) -> dict[str, Any]:
 
 def _memory() -> int:
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        # A container may see less there than its kernel has; the first line is MemTotal, in KiB.
+        total = min(total, int(Path("/proc/meminfo").read_text().split()[1]) << 10)
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         with contextlib.suppress(OSError, ValueError):
             total = min(total, int(Path(path).read_text()))

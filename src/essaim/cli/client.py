@@ -157,7 +157,7 @@ class Client:
         try:
             yield
         except (httpx.TransportError, httpx.DecodingError) as error:
-            reason = str(error) or type(error).__name__
+            reason = str(error) or "the connection ended"
             raise UnreachableError(
                 said("server.away", server=self.server, reason=reason), hint=said("server.look")
             ) from error

@@ -42,7 +42,9 @@ _ERRORS = {
 def cp(
     paths: Annotated[
         list[str],
-        typer.Argument(metavar="SOURCE… DESTINATION", help="A path here, or MACHINE:PATH."),
+        typer.Argument(
+            metavar="SRC… DST", help="A path here, or STACK/MACHINE:PATH, or LEASE:PATH."
+        ),
     ],
     update: Annotated[
         bool,

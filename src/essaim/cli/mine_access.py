@@ -77,7 +77,7 @@ def key(
 def cp(
     paths: Annotated[
         list[str],
-        typer.Argument(metavar="SOURCE… DESTINATION", help="A path here, or :PATH on it."),
+        typer.Argument(metavar="SRC… DST", help="A path here, or :PATH on it."),
     ],
     update: Annotated[
         bool,

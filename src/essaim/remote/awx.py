@@ -265,7 +265,7 @@ class Awx:
         try:
             answer = self._http.request(method, f"{path}/", json=body, params=params)
         except httpx.HTTPError as error:
-            raise TransientError(f"{what}: {str(error) or type(error).__name__}") from error
+            raise TransientError(f"{what}: {str(error) or 'the connection ended'}") from error
         if answer.status_code in _LATER:
             raise TransientError(f"{what}: answered {answer.status_code}")
         if not answer.is_success:

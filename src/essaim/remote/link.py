@@ -204,7 +204,7 @@ async def _log_in(
     except asyncssh.PermissionDenied as exc:
         raise missing(target, "login refused", exc.reason) from exc
     except (asyncssh.Error, OSError) as exc:
-        raise missing(target, "login", str(exc) or type(exc).__name__) from exc
+        raise missing(target, "login", str(exc) or "the connection ended") from exc
 
 
 def _stranger(

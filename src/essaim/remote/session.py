@@ -169,7 +169,7 @@ async def execute(
         session.abort()
         # Once the channel is open the request may have arrived, whatever was answered.
         kind = NotStartedError if session.channel is None else LostError
-        raise kind(str(exc) or type(exc).__name__) from exc
+        raise kind(str(exc) or "the connection ended") from exc
     except asyncio.CancelledError:
         session.abort()
         raise

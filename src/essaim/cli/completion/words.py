@@ -98,6 +98,8 @@ def _values(about: dict[str, Any], current: str, given: Sequence[str]) -> list[W
     for word, source in _SOURCES.items():
         if word in named and ".csv" not in named:
             found += source(given)
+    if "SRC" in named and "LEASE" in about["help"]:
+        found += [*_machines(current), *_plain(known.leases(), "lease")]
     if any(word in named for word in ("FILE", ".csv", "PATH", "WORKLOAD", "SRC", "DST")):
         found.append((FILES, ""))
     if "DIR" in named:
