@@ -86,8 +86,8 @@ def _join(asked: argparse.Namespace) -> None:
     ca = _authority(asked.ca)
     state = State(asked.state)
     root = os.geteuid() == 0 and asked.state == STATE
-    if asked.state == STATE and not root:
-        need_root("join")
+    if asked.state == STATE and not os.access(STATE, os.W_OK) and not root:
+        need_root("join")  # once it is installed, the service account may join by itself
     Server(asked.server, ca=ca, insecure=asked.insecure)  # refused before anything is installed
     _check_fleet(asked, state)
     if root and not installed():
