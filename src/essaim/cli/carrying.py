@@ -78,7 +78,8 @@ def show_plan(stored: StoredPlan, *, always: bool = True) -> None:
         return
     show(plan_summary(stored.plan))
     for note in stored.stack.notes:
-        show(f"  · {note}")
+        for line in fold(f"· {note}", indent="  "):
+            show(line)
     for line in (*plan_lines(stored.plan), *drift_lines(stored.plan)):
         show(line)
 

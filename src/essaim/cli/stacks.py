@@ -260,4 +260,5 @@ def _show_status(stack: Any) -> None:
     headings = ("MACHINE", "POWER", "ADDRESS", "ROLES", "PENDING")
     sys.stdout.write(table(rows, headings, least=("ROLES",), style=power_style) + "\n")
     for note in stack.notes:
-        say(f"  · {note}")
+        for line in fold(f"· {note}", indent="  "):
+            say(line)
