@@ -67,12 +67,12 @@ def found(pattern: str, text: str) -> str:
 def admin(lab, inside, said):
     """The administrator; every machine has joined with the line that was printed."""
     url = found(r"^API +(\S+)", said)
-    line = found(r"(python3 -c .*)", said)
+    line = found(r"(python3 -c [^&]*&&\n.*\\\n.*agent.py join .*)", said)
     person = Person(lab.place / "admin", url, at=inside)
     password = found(r"shown only now: (\S+)", said)
     person.does("login", "admin", "--server", url, "--insecure", ESSAIM_PASSWORD=password)
     for machine in lab.machines:
-        fetch, join = line.split(" && ")
+        fetch, join = line.split(" &&\n")
         # Without systemd the agent stays in the foreground.
         pasted = f"cd /root && {fetch} && {join} >/root/log 2>&1 </dev/null & sleep 0"
         lab.root(machine, pasted)

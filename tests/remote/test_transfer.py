@@ -175,7 +175,10 @@ def test_a_large_file_goes_on_where_it_stopped(boxes, place, tmp_path):
     seen = Seen()
     with SftpFiles(boxes[1].ssh(), name="box") as far:
         Copier(seen).copy([source], Location(far, place))
-    assert seen.begun == [(source.path, len(body), there - AGAIN)]
+    ((path, size, begun),) = seen.begun
+    assert (path, size) == (source.path, len(body))
+    # The far side may have written what was under way after its client was killed.
+    assert there - AGAIN <= begun < len(body)
     assert final.read_bytes() == body
     assert os.listdir(final.parent) == ["big"]
 

@@ -135,9 +135,8 @@ def test_controllers_are_scaled_beside_the_api_within_limits_of_their_own(home, 
             assert f"api@{host}: " in text
             assert f"controller@{host}: " in text
             assert "1 → 2" in text
-            assert "but 2 is the most there may be" in wait_for(
-                lambda: found if "most" in (found := home.does("autoscale", "status")) else ""
-            )
+            most = "but 2 is the most there may be"
+            wait_for(lambda: most in home.does("autoscale", "status"), 120)
         assert controllers(home) == []
 
 

@@ -11,6 +11,7 @@ from essaim.store.events import Events
 from essaim.store.fleet import Fleet
 from essaim.store.journal import SqlJournal
 from essaim.store.leases import Leases
+from essaim.store.metrics import Metrics
 from essaim.store.people import People
 from essaim.store.rosters import Rosters
 from essaim.store.visits import Visits
@@ -47,6 +48,7 @@ class Plane:
         self.people = People(database)
         self.events = Events(database)
         self.visits = Visits(database)
+        self.metrics = Metrics(database)
         self.fleet = Fleet(database, policy)
         self.leases = Leases(database, policy)
         self.journal = SqlJournal(database)

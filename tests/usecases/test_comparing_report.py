@@ -210,7 +210,7 @@ def test_without_matplotlib_it_is_said_at_once_and_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(SetupError, match="matplotlib") as caught:
         require_plots()
-    assert "essaim[compare]" in caught.value.hint
+    assert "--prepare compare" in caught.value.hint
 
 
 def test_matplotlib_is_imported_only_when_something_is_drawn():

@@ -27,7 +27,7 @@ ANSWER_WITHIN = 15.0
 LONGEST_ANSWER = 1 << 20
 HTTP_UNAUTHORISED = 401
 #: What the agent cannot do without.
-NEEDED = frozenset({"id", "credential", "server", "interval", "port", "tunnel"})
+NEEDED = frozenset({"id", "credential", "server", "interval", "tunnel"})
 _LEASED = re.compile(r"l-[a-z0-9]{4,24}")
 
 
