@@ -13,6 +13,7 @@ import pytest
 from endtoend import terminal_stories as stories
 from endtoend.traces import traces
 from essaim.drivers.sandbox.cgroups import Cgroups
+from patience import in_test_all
 
 #: Ends slurmd, and lets the next one die as soon as it has started: what 22.05 does when it is told
 #: of a change in the moment it registers.
@@ -110,6 +111,7 @@ def _drifts_and_is_mended(person):
     assert "nothing to change" in person.types("up", "examples/slurm", "nodes=3", "--deep")
 
 
+@in_test_all
 @pytest.mark.timeout(1800)
 def test_without_privileges_a_terminal_is_as_usable_in_every_phase(plain):
     """Here, because the image and the environment of a plain user are there already."""
