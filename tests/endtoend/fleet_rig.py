@@ -115,7 +115,7 @@ class Fleet:
         """Let a machine join, again if need be; its agent runs from then on."""
         self.stop_agent(machine)
         token = self.post("enrolments", self.admin, uses=1)["token"]
-        where = f"--server {server or f'http://{self.address}:{API_PORT}'} --insecure"
+        where = f"--server {server or f'http://{self.address}:{API_PORT}'} --insecure --again"
         self.root(machine, f"{_AGENT} join {where} --no-run --token - {shlex.join(options)}",
                   stdin=f"{token}\n".encode(), ok=ok)  # fmt: skip
         self.start_agent(machine)
