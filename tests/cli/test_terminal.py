@@ -157,9 +157,15 @@ def indented(text: str) -> str:
 
 
 def test_where_nobody_can_be_asked_it_is_refused():
-    done = piped(f"import typer\n@typer.run\ndef main():\n{indented(ASK)}")
-    assert done.returncode != 0
+    # As essaim.cli.main ends a command: with the sentence and the exit code of the error.
+    refused = "except EssaimError as error:\n    report(error); sys.exit(error.exit_code)"
+    program = (
+        "import sys\nfrom essaim.cli import report\nfrom essaim.model.errors import EssaimError"
+    )
+    done = piped(f"{program}\ntry:\n{indented(ASK)}\n{refused}")
+    assert done.returncode == 2
     assert "say --yes" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_times_are_said_as_people_say_them():
