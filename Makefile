@@ -7,9 +7,11 @@ BIN := $(VENV)/bin
 CHAOS :=
 # Machines of `make up-cluster`, such as WORKERS=10; as many as said last.
 WORKERS :=
+# More words for `make audit`, such as AUDIT="--database all.zip" where there is no internet.
+AUDIT :=
 COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: help dev lock test test-all test-libvirt slurm-libvirt check bench bench-libvirt bench-school soak chaos up-cluster demo-cluster down-cluster man clean
+.PHONY: help dev lock test test-all test-libvirt slurm-libvirt check bench bench-libvirt bench-school soak chaos audit up-cluster demo-cluster down-cluster man clean
 
 help:            ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 16
@@ -43,6 +45,9 @@ check: dev       ## Run every static check
 	$(BIN)/vulture
 	$(BIN)/codespell src tests docs README.md CHANGELOG.md CONTRIBUTING.md
 
+audit: dev       ## Write a bill of materials (sbom.json) and look for known vulnerabilities in it
+	$(BIN)/python -m essaim_lab.audit $(AUDIT)
+
 bench: dev       ## Measure, beside peers in the same minute; prints a table, writes bench.json
 	$(BIN)/python -m essaim_lab.bench
 
@@ -73,5 +78,5 @@ man: dev         ## Write the manual pages: essaim.1, and one for each command (
 	@$(BIN)/python -P -m essaim.cli.manual .
 
 clean:           ## Remove what the targets made (not the image cache, not your machines)
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage bench.json bench-libvirt.json bench-school.json soak.json essaim.1 essaim-*.1
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage bench.json bench-libvirt.json bench-school.json soak.json sbom.json essaim.1 essaim-*.1
 	find src tests -name __pycache__ -prune -exec rm -rf {} +

@@ -13,10 +13,13 @@ from essaim.couriers.threads import ThreadCourier
 from essaim.engine.execute import Engine
 from essaim.engine.owner import this_owner
 from essaim.model.fleet import Quota, Role, User
+from essaim.model.invites import SignupMode
 from essaim.model.school import Person
 from essaim.model.stacks import Image, Site, Size
+from essaim.store.audit.log import AuditLog
 from essaim.store.classes import Classes
 from essaim.store.database import migrate, open_database
+from essaim.store.invites import Invites
 from essaim.store.journal import SqlJournal
 from essaim.store.people import People
 from essaim.store.rosters import Rosters
@@ -28,6 +31,7 @@ from essaim.usecases import rosters as use
 from essaim.workflows.schooling import School
 from essaim.workflows.table import WORKFLOWS
 from essaim.workflows.tools import Tools
+from signing import signing_keys
 
 PLENTY = Quota(machines=1000, hours=1e6)
 
@@ -60,9 +64,13 @@ class Plane:
         self.database = open_database(url)
         migrate(self.database)
         self.people = People(self.database)
+        self.invites = Invites(self.database)
+        self.signup_mode, self.breached = SignupMode.OPEN, None  # tests choose it
+        self.signing_keys = signing_keys(self.database)
         self.journal = SqlJournal(self.database)
         self.stacks = Stacks(self.database)
         self.rosters = Rosters(self.database)
+        self.audit = AuditLog(self.database)
         self.classes = Classes(self.database)
         self.turns = Turns(self.database)
         self.settings = Settings(self.database)

@@ -119,6 +119,18 @@ def test_a_client_cannot_keep_or_widen_its_access(box, lease, tmp_path):
     assert box.sh("ls /etc/essaim/keys").stdout == ""
 
 
+def test_an_account_is_entered_only_from_where_it_is_said(box, lease):
+    account = lease(sources=["192.0.2.7", "10.9.0.0/24"])
+    assert "Permission denied" in box.ssh(account, "true").stderr
+    lease(sources=["192.0.2.7", "0.0.0.0/0", "::/0"])
+    assert box.ssh(account, "true").returncode == 0
+    request = {"account": account, "keys": [box.keyring.user_public_key()], "expires_at": 2**40}
+    for wrong in (['" command="id'], "127.0.0.1", ["anywhere"], [None]):
+        answer = box.helper("create", {**request, "sources": wrong})
+        assert not answer["ok"]
+        assert "source" in answer["error"]
+
+
 def test_the_image_has_the_rules_that_install_sets(box):
     from essaim.agent.access import RULES
 
@@ -308,7 +320,7 @@ def test_a_home_is_carried_over(box, lease):
     assert box.ssh(one, "rm -r a; mv big d; chmod 640 d; echo more > e; mv c C").returncode == 0
     layers.append(accounts.save(box.service, one, 64, since=begun(layers[0])))
     two = lease("l-second")
-    accounts.restore(box.service, two, layers, at=time.time_ns() // 1_000_000)
+    accounts.restore(box.service, two, layers, at=time.time_ns() // 1_000_000, most_mib=64)
     what = "! -name pipe ! -name secret -printf '%P %y %m %s %l %T@\\n'"
     listing = f"cd; find . -mindepth 1 {what} | sort; cat .ssh/known_hosts; sha256sum d"
     seen = box.ssh(two, listing).stdout

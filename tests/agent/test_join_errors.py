@@ -26,6 +26,7 @@ from essaim.bootstrap import App
 from essaim.cli.joining import join_line
 from essaim.cli.plane import ApiServer
 from essaim.usecases.credentials import digest, new_token
+from essaim.usecases.keys import CONTROL, same_keys
 
 pytestmark = pytest.mark.root
 GATEWAY = ("10.66.0.1", 2222)
@@ -46,6 +47,7 @@ def machine(tmp_path_factory):
 def plane(machine, tmp_path_factory):
     """A real control plane on the machine's network."""
     app = App({"ESSAIM_HOME": str(tmp_path_factory.mktemp("plane"))})
+    same_keys(app, CONTROL)  # as a controller does
     api = ApiServer(app, [machine.driver.listen("fleet", 8080)], gateway=GATEWAY)
     api.start()
     yield app
@@ -214,7 +216,7 @@ def test_a_server_that_speaks_no_tls(plane, join):
 
 
 def test_the_printed_line_says_in_a_sentence_that_nobody_is_there(machine):
-    done = machine.sh(join_line("http://127.0.0.1:8080", "enrol_x"), ok=False)
+    done = machine.sh(join_line("http://127.0.0.1:8080", "enrol_x", "0" * 64), ok=False)
     assert done.exit_code == 1
     assert done.output == "cannot fetch agent.py: [Errno 111] Connection refused\n"
 

@@ -22,21 +22,28 @@ from essaim.engine.execute import Engine
 from essaim.engine.owner import this_owner
 from essaim.engine.workflow import Step, Workflow
 from essaim.model.fleet import Announcement, LeaseState, NodeState, Quota, Role, User
+from essaim.model.invites import SignupMode
 from essaim.model.runs import Again
 from essaim.plan.health import Policy
+from essaim.store.audit.log import AuditLog
 from essaim.store.classes import Classes
 from essaim.store.database import migrate, open_database
 from essaim.store.events import Events
 from essaim.store.fleet import Fleet
+from essaim.store.invites import Invites
 from essaim.store.journal import SqlJournal
 from essaim.store.leases import Leases
 from essaim.store.metrics import Metrics
 from essaim.store.people import People
 from essaim.store.rosters import Rosters
+from essaim.store.settings import Settings
 from essaim.store.visits import Visits
 from essaim.store.workers import Workers
-from essaim.usecases.credentials import digest, new_token, sign_access
+from essaim.usecases.credentials import digest, new_token
 from essaim.usecases.leases import grant_queue
+from essaim.usecases.people import authenticate, begin_session
+from essaim.usecases.signing_keys import ACCESS
+from signing import signing_keys
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -55,15 +62,15 @@ def options(**changes) -> Options:
     values = {
         "gateway": GATEWAY,
         "agent": lambda: "#!/usr/bin/env python3\n",
+        "authority": "-----BEGIN CERTIFICATE-----\n",
         "rates": FREELY,
         "look_every": 0.02,
     }
     return Options(**{**values, **changes})
 
 
-class Keyring:
-    def user_public_key(self) -> str:
-        return "ssh-ed25519 AAAA control-plane"
+#: What controllers log in with.
+CONTROL_KEY = "ssh-ed25519 AAAA control-plane"
 
 
 class Plane:
@@ -77,7 +84,11 @@ class Plane:
         migrate(self.database)
         policy = Policy(interval=3600.0)  # no node goes stale because a test is slow
         self.people = People(self.database)
+        self.invites = Invites(self.database)
+        self.signup_mode, self.breached = SignupMode.OPEN, None  # tests choose it
+        self.signing_keys = signing_keys(self.database)
         self.events = Events(self.database)
+        self.audit = AuditLog(self.database)
         self.visits = Visits(self.database)
         self.metrics = Metrics(self.database)
         self.rosters = Rosters(self.database)
@@ -87,7 +98,8 @@ class Plane:
         self.journal = SqlJournal(self.database)
         self.workers = Workers(self.database)
         self.broker, self.site_queues = "", False
-        self.keyring = Keyring()
+        self.settings = Settings(self.database)
+        self.settings.first("public.control", CONTROL_KEY)  # as a controller does
         self.gate = threading.Event()
         self.gate.set()
         self.engine = Engine(self.journal, WORKFLOWS, self, owner=this_owner())
@@ -102,24 +114,23 @@ class Plane:
 
     def session(self, user: User) -> tuple[str, str]:
         """An access token, and the session it belongs to."""
-        sid = self.people.open_session(user.id, digest(new_token("refresh")), 3600)
-        key = self.people.signing_key
-        return sign_access(key, user=user.id, role=user.role.value, session=sid), sid
+        token = begin_session(self, user).access
+        return token, authenticate(self, token).sid
 
     def token(self, user: User) -> str:
         return self.session(user)[0]
 
     def expired(self, user: User) -> str:
-        sid = self.session(user)[1]
-        claims = {"sub": user.id, "role": user.role.value, "sid": sid, "exp": int(time.time()) - 5}
-        return jwt.encode(claims, self.people.signing_key, algorithm="HS256")
+        claims = jwt.decode(self.token(user), options={"verify_signature": False})
+        claims["exp"] = int(time.time()) - 5
+        return jwt.encode(claims, self.signing_keys[ACCESS].signing().secret, algorithm="HS256")
 
-    def enrolment(self) -> str:
+    def enrolment(self, *, approve: bool = False) -> str:
         token = new_token("enrol")
-        self.fleet.enrol(digest(token), uses=1, seconds=3600)
+        self.fleet.enrol(digest(token), uses=1, seconds=3600, approve=approve)
         return token
 
-    def join(self, name: str) -> tuple[str, str]:
+    def join(self, name: str, *, approve: bool = False) -> tuple[str, str]:
         """A machine that joined: its id and credential."""
         credential = new_token("node")
         said = Announcement(
@@ -129,7 +140,8 @@ class Plane:
             address="192.0.2.1",
             host_key=f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5{digest(name)}",
         )
-        node, _run = self.fleet.register(digest(self.enrolment()), said, digest(credential))
+        token = self.enrolment(approve=approve)
+        node, _run = self.fleet.register(digest(token), said, digest(credential))
         return node.id, credential
 
     def ready(self, name: str) -> str:
@@ -170,7 +182,12 @@ WORKFLOWS = {
 def serving(app: FastAPI) -> Iterator[str]:
     """Serve an application on a free port of the loopback; gives its address."""
     config = uvicorn.Config(
-        app, log_level="info", ws="none", lifespan="off", timeout_graceful_shutdown=5
+        app,
+        log_level="info",
+        ws="none",
+        lifespan="off",
+        timeout_graceful_shutdown=5,
+        proxy_headers=False,
     )
     server = uvicorn.Server(config)
     # With its protocol named: asyncio turns Nagle's algorithm off for such sockets only, and an

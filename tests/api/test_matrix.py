@@ -10,13 +10,34 @@ import pytest
 
 from api.rig import KEY, PASSWORD, is_problem, routes, world
 from essaim.api.app import create_app
-from essaim.model.fleet import NodeState, Role
+from essaim.model.fleet import NodeState, Role, Scope
 from essaim.usecases import people
+from essaim.usecases.api_tokens import create_token
 from essaim.usecases.credentials import digest, hash_password, new_token
 
 #: Who does not show, or no longer has, a session.
 NOBODY = ("stranger", "forged", "expired", "revoked", "disabled", "node")
 SOMEBODY = ("other", "member", "operator", "admin")
+#: Programs of the administrator's, by the scope of their token.
+PROGRAMS = {f"token {scope}": scope for scope in Scope}
+#: What a program that may do it is told like.
+LIKE = {
+    Scope.READ: "admin",
+    Scope.RENT: "other",  # a member, who has no leases
+    Scope.OPERATE: "operator",
+    Scope.ADMIN: "admin",
+}
+#: For people alone.
+PERSONAL = {
+    ("POST", "/api/logout"),
+    ("GET", "/api/sessions"),
+    ("DELETE", "/api/sessions/{session_id}"),
+    ("POST", "/api/tokens"),
+    ("GET", "/api/tokens"),
+    ("DELETE", "/api/tokens/{token_id}"),
+    ("PUT", "/api/students/{roster}/{login}/key"),
+}
+RENTING = {("POST", f"/api/{verb}") for verb in ("rent", "extend", "release")}
 
 CODES = {401: "unauthorised", 403: "forbidden", 404: "unknown"}
 
@@ -52,23 +73,47 @@ class Cast:
         plane.people.revoke(sid)
         self.tokens["revoked"] = token
         plane.people.change("disabled", {"disabled": True})
+        plane.user("waiting")
+        for caller, scope in PROGRAMS.items():
+            person = people.Session(users["admin"], fresh=True)
+            self.tokens[caller], _ = create_token(plane, person, caller, scope)
         lease = people_rent(plane, users["member"])
         self.lease, self.run = lease.id, lease.run
 
     def join_spare(self) -> None:
         self.spare, _credential = self.plane.join(f"spare-{self.number()}")
 
+    def join_waiting(self) -> None:
+        self.spare, _credential = self.plane.join(f"spare-{self.number()}", approve=True)
+
     def number(self) -> int:
         return next(self.numbers)
+
+    def wait_for_approval(self) -> None:
+        self.plane.people.change("waiting", {"disabled": True, "pending": True})
+
+    def make_invite(self) -> None:
+        code = digest(new_token("invite"))
+        self.invite = self.plane.invites.add(code, uses=1, seconds=60).id
 
     def quarantine(self) -> None:
         self.plane.fleet.move(self.node, NodeState.QUARANTINED, of=list(NodeState))
 
     def refresh_token(self) -> str:
-        token = new_token("refresh")
         user, _hash = self.plane.people.find("admin")
-        self.plane.people.open_session(user.id, digest(token), 60)
-        return token
+        return people.begin_session(self.plane, user).refresh
+
+    def spare_session(self) -> str:
+        """A session of the administrator's that nobody uses."""
+        admin, _hash = self.plane.people.find("admin")
+        token = people.begin_session(self.plane, admin).access
+        key = people.authenticate(self.plane, token).sid
+        return next(each.id for each in self.plane.people.sessions(admin.id) if each.key == key)
+
+    def spare_token(self) -> str:
+        """An API token of the administrator's that nobody uses."""
+        admin = people.Session(self.plane.people.find("admin")[0], fresh=True)
+        return create_token(self.plane, admin, "spare", Scope.READ)[1].id
 
     def known(self) -> None:
         self.plane.people.change("other", {"password": hash_password(PASSWORD)})
@@ -100,6 +145,7 @@ ROWS: dict[tuple[str, str], Row] = {
     ("GET", "/healthz"): Row(else_=200),
     ("GET", "/readyz"): Row(else_=200),
     ("GET", "/agent.py"): Row(else_=200),
+    ("GET", "/ca.pem"): Row(else_=200),
     ("GET", "/metrics"): Row(says={**OPERATORS, "member": 403, "other": 403}),
     ("POST", "/api/signup"): Row(
         body=lambda cast: {"name": f"new-{cast.number()}", "password": PASSWORD}, else_=201
@@ -110,6 +156,21 @@ ROWS: dict[tuple[str, str], Row] = {
     ("POST", "/api/refresh"): Row(body=lambda cast: {"refresh": cast.refresh_token()}, else_=200),
     ("POST", "/api/logout"): Row(says=all_of(204)),
     ("GET", "/api/me"): Row(says=all_of(200)),
+    ("GET", "/api/audit"): Row(says={**all_of(403), "admin": 200}),
+    ("GET", "/api/audit/verify"): Row(says={**all_of(403), "admin": 200}),
+    ("GET", "/api/sessions"): Row(says=all_of(200)),
+    ("DELETE", "/api/sessions/{session_id}"): Row(
+        path=lambda cast: f"/api/sessions/{cast.spare_session()}",
+        says={**all_of(404), "admin": 204},
+    ),
+    ("POST", "/api/tokens"): Row(
+        body=lambda _cast: {"name": "nightly", "scope": "operate"},
+        says={**all_of(403), "operator": 201, "admin": 201},
+    ),
+    ("GET", "/api/tokens"): Row(says=all_of(200)),
+    ("DELETE", "/api/tokens/{token_id}"): Row(
+        path=lambda cast: f"/api/tokens/{cast.spare_token()}", says={**all_of(404), "admin": 204}
+    ),
     ("GET", "/api/projects"): Row(says={**all_of(403), **OPERATORS}),
     ("PATCH", "/api/projects/{name}"): Row(
         path=lambda _cast: "/api/projects/compilers",
@@ -122,7 +183,32 @@ ROWS: dict[tuple[str, str], Row] = {
         body=lambda _cast: {"machines": 3},
         says={**all_of(403), "admin": 200},
     ),
+    ("POST", "/api/users/{name}/approve"): Row(
+        before=Cast.wait_for_approval,
+        path=lambda _cast: "/api/users/waiting/approve",
+        says={**all_of(403), "admin": 200},
+    ),
+    ("POST", "/api/invites"): Row(body=lambda _cast: {}, says={**all_of(403), "admin": 201}),
+    ("GET", "/api/invites"): Row(says={**all_of(403), "admin": 200}),
+    ("DELETE", "/api/invites/{invite}"): Row(
+        before=Cast.make_invite,
+        path=lambda cast: f"/api/invites/{cast.invite}",
+        says={**all_of(403), "admin": 204},
+    ),
     ("POST", "/api/enrolments"): Row(body=lambda _cast: {}, says={**all_of(403), "admin": 201}),
+    ("GET", "/api/enrolments"): Row(says={**all_of(403), "admin": 200}),
+    ("DELETE", "/api/enrolments/{enrolment_id}"): Row(
+        path=lambda cast: f"/api/enrolments/{digest(cast.plane.enrolment())[:12]}",
+        says={**all_of(403), "admin": 204},
+    ),
+    ("POST", "/api/nodes/{node_id}/approve"): Row(
+        path=lambda cast: f"/api/nodes/{cast.spare}/approve",
+        before=Cast.join_waiting,
+        says={**all_of(403), "admin": 200},
+    ),
+    ("POST", "/api/workers/challenge"): Row(
+        body=lambda cast: {"token": cast.plane.enrolment()}, else_=201
+    ),
     ("POST", "/api/workers/register"): Row(
         body=lambda cast: {
             "token": cast.plane.enrolment(),
@@ -230,7 +316,7 @@ def test_every_route_has_a_row():
 def test_callers_are_told_apart(route, there):
     row, cast = ROWS[route], Cast(there.plane)
     got, wanted = {}, {}
-    for caller in (*NOBODY, *SOMEBODY):
+    for caller in (*NOBODY, *SOMEBODY, *PROGRAMS):
         row.before(cast)
         method, path = route
         answer = there.ask(
@@ -241,12 +327,25 @@ def test_callers_are_told_apart(route, there):
             json=row.body(cast) if row.body else None,
         )
         got[caller] = answer.status_code
-        wanted[caller] = row.says.get(caller, row.else_)
+        wanted[caller] = expected(route, row, caller)
         if answer.status_code in CODES:
             is_problem(answer, answer.status_code, CODES[answer.status_code])
         if answer.status_code == 401:
             assert answer.headers["www-authenticate"] == "Bearer"
     assert got == wanted
+
+
+def expected(route: tuple[str, str], row: Row, caller: str) -> int:
+    scope = PROGRAMS.get(caller)
+    if scope is None:
+        return row.says.get(caller, row.else_)
+    like = row.says.get(LIKE[scope], row.else_)
+    if not row.says or like == 401:  # for everybody, or for machines
+        return like
+    may = scope is not Scope.READ if route in RENTING else scope in (Scope.OPERATE, Scope.ADMIN)
+    if route in PERSONAL or not (may or route[0] == "GET"):
+        return 403
+    return like
 
 
 def test_another_s_lease_looks_like_none_at_all(there):

@@ -85,13 +85,15 @@ def test_large_bodies_are_refused_however_they_come(here):
     assert here.client.get("/healthz").status_code == 200
 
 
-def test_a_database_that_is_away_is_said_so(here, monkeypatch):
+def test_a_database_that_is_away_is_said_so_and_strangers_hear_no_more(here, monkeypatch, caplog):
     def away():
-        raise TransientError("the database is away", hint="wait")
+        raise TransientError("db.internal: essaim refused", hint="wait")
 
     monkeypatch.setattr(here.plane.fleet, "now", away)
     answer = here.client.get("/readyz")
     is_problem(answer, 503, "transient")
+    assert "db.internal" not in answer.text
+    assert "db.internal" in caplog.text
     assert answer.headers["retry-after"] == "1"
     assert here.client.get("/healthz").status_code == 200
 

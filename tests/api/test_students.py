@@ -16,7 +16,7 @@ from essaim.model.fleet import Role
 from essaim.model.public_keys import fingerprint
 from essaim.plan.rosters import Standing
 from essaim.usecases import classes, seats
-from essaim.usecases.credentials import digest, new_token, sign_access
+from essaim.usecases.people import begin_session
 from schoolplane import Plane, people, plane, roster
 
 ALICE = "/api/students/promo/alice"
@@ -47,10 +47,7 @@ class Cast:
         self.tokens["nobody"] = ""
 
     def token(self, user) -> str:
-        sid = self.plane.people.open_session(user.id, digest(new_token("refresh")), 3600)
-        return sign_access(
-            self.plane.people.signing_key, user=user.id, role=user.role.value, session=sid
-        )
+        return begin_session(self.plane, user).access
 
     def ready(self, login: str = "alice") -> None:
         """Bring a machine back to where every request may begin."""

@@ -25,6 +25,7 @@ from endtoend.cluster_rig import Cluster
 from endtoend.fleet_rig import ROOT, wait_for
 from essaim.drivers.sandbox.service import BRIDGE
 from essaim.model.errors import EssaimError
+from essaim.usecases.keys import public_keys
 
 CADDY = 8080
 CLONE_NEWNET = 0x40000000
@@ -103,7 +104,7 @@ class Plane(Cluster):
         self._start_caddy()
         self.start("api-0")
         found = wait_for(
-            lambda: re.search(r"shown only now: (\S+)", self.said("api-0")), "an admin"
+            lambda: re.search(r"delete it then:\n +(\S+)", self.said("api-0")), "an admin"
         )
         for name in ("api-1", "gateway-0", "gateway-1", "controller-0", "controller-1"):
             self.start(name)
@@ -113,8 +114,8 @@ class Plane(Cluster):
             self.ready(name)
         wait_for(lambda: "ready" in self.said("api-0") and "ready" in self.said("api-1"), "the API")
         wait_for(self._answers, "Caddy")
-        self.admin = self.login("admin", found[1])
-        key = " ".join(self.app.keyring.gateway_public_key().split()[:2])
+        self.admin = self.login("admin", Path(found[1]).read_text().strip())
+        key = " ".join(public_keys(self.app, "gateway")[0].split()[:2])
         hosts = [f"[{self.address}]:{port} {key}\n" for port in self.GATEWAY]
         self.known.write_text("".join(hosts))
 

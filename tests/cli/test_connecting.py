@@ -16,6 +16,9 @@ from essaim.cli.session import Kept
 from essaim_lab.simulators.loopback import make_certificate
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"
+#: Caddy's answer when it has no server to pass a request to; the API's own has a body.
+NOBODY = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+BUSY = NOBODY.replace(b"Length: 0", b"Length: 2") + b"{}"
 RESET = struct.pack("ii", 1, 0)  #: to linger for no time: whoever is connected is cut off
 
 
@@ -51,10 +54,16 @@ def dies(connection, context, heard) -> None:
         talk.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
 
 
-def answers(connection, context, heard) -> None:
-    with context.wrap_socket(connection, server_side=True) as talk:
-        heard.append(talk.recv(1 << 16))
-        talk.sendall(ANSWER)
+def answers_with(answer: bytes) -> Callable:
+    def treat(connection, context, heard) -> None:
+        with context.wrap_socket(connection, server_side=True) as talk:
+            heard.append(talk.recv(1 << 16))
+            talk.sendall(answer)
+
+    return treat
+
+
+answers = answers_with(ANSWER)
 
 
 def send(address: str, folder) -> int:
@@ -79,3 +88,15 @@ def test_a_server_that_breaks_every_connection_is_given_up(tmp_path):
     with serving(tmp_path, breaks, breaks) as (address, heard), pytest.raises(UnreachableError):
         send(address, tmp_path)
     assert heard == []
+
+
+def test_what_a_proxy_had_no_server_for_is_sent_once_more(tmp_path):
+    with serving(tmp_path, answers_with(NOBODY), answers) as (address, heard):
+        assert send(address, tmp_path) == HTTPStatus.OK
+    assert len(heard) == 2
+
+
+def test_what_the_server_itself_refused_is_not_sent_again(tmp_path):
+    with serving(tmp_path, answers_with(BUSY)) as (address, heard):
+        assert send(address, tmp_path) == HTTPStatus.SERVICE_UNAVAILABLE
+    assert len(heard) == 1

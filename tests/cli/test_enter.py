@@ -67,14 +67,16 @@ def found(pattern: str, text: str) -> str:
 def admin(lab, inside, said):
     """The administrator; every machine has joined with the line that was printed."""
     url = found(r"^API +(\S+)", said)
-    line = found(r"(python3 -c [^&]*&&\n.*\\\n.*agent.py join .*)", said)
     person = Person(lab.place / "admin", url, at=inside)
-    password = found(r"shown only now: (\S+)", said)
+    password = Path(found(r"delete it then:\n +(\S+)", said)).read_text().strip()
     person.does("login", "admin", "--server", url, "--insecure", ESSAIM_PASSWORD=password)
+    assert "ESSAIM_TOKEN" not in said  # anybody could listen to http
+    refused = person.does("nodes", "enrol", "--uses", "2", code=1)
+    assert "--insecure-http where nobody can listen" in refused
+    line = person.gets("nodes", "enrol", "--uses", "2", "--insecure-http")["line"]
     for machine in lab.machines:
-        fetch, join = line.split(" &&\n")
         # Without systemd the agent stays in the foreground.
-        pasted = f"cd /root && {fetch} && {join} >/root/log 2>&1 </dev/null & sleep 0"
+        pasted = f"({line}) >/root/log 2>&1 </dev/null & sleep 0"
         lab.root(machine, pasted)
 
     def ready() -> bool:
@@ -87,7 +89,8 @@ def admin(lab, inside, said):
 @pytest.fixture(scope="module")
 def ada(lab, inside, admin):
     person = Person(lab.place / "home of ada", admin.server, at=inside)
-    person.does("signup", "ada", "--server", admin.server, "--insecure")
+    code = admin.gets("users", "invite")["code"]
+    person.does("signup", "ada", "--server", admin.server, "--insecure", "--invite", code)
     return person
 
 
@@ -173,6 +176,13 @@ def test_files_go_in_and_out_by_every_name(lab, ada, tmp_path):
     ):
         done = paste(ada, line)
         assert done.returncode == 0, f"{line}\n{done.stderr}"
+
+    # The gateway was elsewhere when the lease was rented: the server says where it is now.
+    kept = ada.client / "leases" / f"{lease}.json"
+    before = json.loads(kept.read_text())
+    kept.write_text(json.dumps({**before, "port": 1}))
+    assert ada.does("ssh", lease, "--", "echo", "moved") == "moved\n"
+    assert json.loads(kept.read_text()) == before
     sftp = f"sftp -q -F {shlex.quote(str(config))} -b {tmp_path}/batch {lease}"
     (tmp_path / "batch").write_text(f'get "a folder/run.sh" {tmp_path}/sftp\n')
     assert paste(ada, sftp).returncode == 0

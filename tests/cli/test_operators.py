@@ -9,6 +9,7 @@ import pytest
 
 from api.rig import wait_for
 from essaim.model.fleet import NodeState
+from essaim.usecases.credentials import digest
 
 
 def test_nodes_are_listed_shown_drained_and_removed(here, admin):
@@ -48,9 +49,9 @@ def test_the_line_that_enrols_has_the_token_in_the_environment_and_not_in_an_arg
     path = f"{python.parent}:{os.environ['PATH']}"
     subprocess.run(["sh", "-c", line], check=True, cwd=tmp_path, env={"PATH": path})
     *fetched, joined = seen.read_text().splitlines()
-    assert f"{server}/agent.py" in fetched[-1]
+    assert any(f"{server}/agent.py" in each for each in fetched)
     assert all(len(each) < 80 for each in line.splitlines())
-    assert joined == f"agent.py join --server {server}"
+    assert joined == f"-I agent.py join --server {server}"
     token = (tmp_path / "seen.env").read_text().strip().removeprefix("ESSAIM_TOKEN=")
     assert token in line
     assert token not in seen.read_text()
@@ -63,9 +64,27 @@ def test_the_line_that_enrols_has_the_token_in_the_environment_and_not_in_an_arg
 
 def test_the_line_fetches_the_agent(here, server, admin, tmp_path):
     line = admin.gets("nodes", "enrol")["line"]
-    fetch = line.split(" &&\n")[0]
+    fetch = line.split(" &&\n")[1]
     subprocess.run(["sh", "-c", fetch], check=True, cwd=tmp_path)
     assert (tmp_path / "agent.py").read_text().startswith("#!")
+
+
+def test_enrolments_are_listed_and_revoked_and_machines_approved(here, admin):
+    token = admin.gets("nodes", "enrol", "--approve", "--site", "room-12")["token"]
+    (listed,) = [each for each in admin.gets("nodes", "enrolments") if each["site"] == "room-12"]
+    assert digest(token).startswith(listed["id"])
+    assert token not in admin.does("nodes", "enrolments")
+    machine = {"token": token, "name": "pc-7", "cores": 1, "memory": 512, "address": "192.0.2.9"}
+    machine["host_key"] = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJx1rKqXl7"
+    assert here.ask("POST", "/api/workers/register", json=machine).status_code == 201
+    assert "waits for approval" in admin.does("nodes")
+    admin.does("nodes", "approve", "pc-7")
+    assert "waits for approval" not in admin.does("nodes")
+    revoked = admin.gets("nodes", "enrol", "--uses", "5")["token"]
+    admin.does("nodes", "enrolments", "--revoke", digest(revoked)[:12])
+    admin.does("nodes", "enrolments", "--revoke", "000000000000", code=2)
+    machine |= {"token": revoked, "name": "pc-8"}
+    assert here.ask("POST", "/api/workers/register", json=machine).status_code == 401
 
 
 def test_people_are_listed_and_changed(here, admin, ada):

@@ -46,10 +46,14 @@ def find(pattern: str, said: list[str]) -> str:
 def test_the_first_start_says_how_the_administrator_and_the_machines_get_in(start, tmp_path):
     process, said = start()
     url = find(r"^API +(\S+)", said)
-    password = find(r"password, shown only now: (\S+)", said)
+    file = tmp_path / "state" / "admin-password"
+    assert any(line.strip() == str(file) for line in said)
+    password = file.read_text().strip()
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert not any(password in line for line in said), "stderr is no terminal: it may be a log"
     assert find(r"--server (\S+)$", said[-6:]) == url
     assert find(r"ESSAIM_TOKEN=(\S+)", said).startswith("enrol_")
-    assert max(map(len, said)) < 80
+    assert max(len(line) for line in said if str(file) not in line) < 80
     admin = Person(tmp_path / "admin", url)
     admin.does("login", "admin", "--server", url, ESSAIM_PASSWORD=password)
     assert admin.gets("whoami")["role"] == "admin"

@@ -7,10 +7,13 @@ import stat
 import time
 
 import pytest
+import sqlalchemy as sa
 
 from api.rig import PASSWORD
-from cli.person import Person
+from cli.person import COMMAND, Person
+from essaim.store.schema import session as sessions
 from essaim_lab.computer import free_port
+from terminal import terminal
 
 
 @pytest.fixture
@@ -130,3 +133,57 @@ def test_one_may_change_ones_own_password(ada, server):
     ada.does("leases")
     ada.does("login", "ada", code=3)
     ada.does("login", "ada", ESSAIM_PASSWORD="another long sentence")
+
+
+def long_ago(here, minutes: int = 11) -> None:
+    """Let all logins be so long ago."""
+    older = sa.update(sessions).values(created_at=sessions.c.created_at - minutes * 60_000)
+    here.plane.database.write(lambda c: c.execute(older))
+
+
+def test_a_session_that_is_too_old_asks_for_the_password_and_goes_on(here, admin, ada):
+    long_ago(here)
+    old = admin.session["access"]
+    env = {key: value for key, value in admin.env.items() if key != "ESSAIM_PASSWORD"}
+    words = [*COMMAND, "users", "set", "ada", "--machines", "9"]
+    with terminal(words, env=env, cwd=admin.home) as screen:
+        screen.waits_for("Password:")
+        screen.types(PASSWORD + "\n")
+        assert screen.ends() == 0, screen.text
+    assert "once more, admin" in screen.text
+    assert here.plane.people.find("ada")[0].quota.machines == 9
+    # The old session is ended, and the new one is asked for nothing.
+    assert here.ask("GET", "/api/me", old).status_code == 401
+    done = admin.types("users", "set", "ada", "--machines", "8", ESSAIM_PASSWORD="")
+    assert done.returncode == 0, done.stderr
+
+
+def test_where_nobody_can_be_asked_the_password_may_be_in_the_environment(here, admin, ada):
+    long_ago(here)
+    done = admin.types("users", "set", "ada", "--machines", "9", ESSAIM_PASSWORD="")
+    assert done.returncode == 1
+    assert "this needs your password" in done.stderr
+    admin.does("users", "set", "ada", "--machines", "9")
+    long_ago(here)
+    said = admin.does("users", "set", "ada", "--machines", "7", code=1, ESSAIM_PASSWORD="wrong")
+    assert "this needs your password" in said
+    assert here.plane.people.find("ada")[0].quota.machines == 9
+
+
+def test_one_sees_where_one_is_logged_in_and_ends_it(ada, server, tmp_path):
+    lost = Person(tmp_path / "lost", server)
+    lost.log_in("ada")
+    found = ada.gets("sessions")
+    assert {each["agent"] for each in found} == {"essaim"}
+    (theirs,) = [each["id"] for each in found if not each["current"]]
+    shown = ada.does("sessions")
+    assert theirs in shown
+    assert "127.0.0.1" in shown
+    ada.does("sessions", "end", theirs)
+    assert "over" in lost.does("leases", code=3)
+    assert "no session" in ada.does("sessions", "end", theirs, code=2)
+    lost.log_in("ada")
+    ada.does("sessions", "end", code=2)
+    ada.does("sessions", "end", "--all")
+    for person in (ada, lost):
+        assert "over" in person.does("leases", code=3)

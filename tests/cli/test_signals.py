@@ -57,8 +57,31 @@ with acting(done.set, signal.SIGINT, once=True):
     print("and more")
 """
 
+#: The main thread waits and has not come to its handler when the second one comes.
+TWICE = """
+import os, signal, threading
+from essaim.cli.signals import acting
 
-@pytest.mark.parametrize(("program", "code"), [(BUSY, 0), (ELSEWHERE, 0), (ONCE, -2)])
+read, write = os.pipe()
+done = threading.Event()
+
+def other():
+    os.read(read, 1)  # the main thread writes, and more than the pipe holds: it stays there
+    os.kill(os.getpid(), signal.SIGINT)
+    assert done.wait(60)
+    print("all of it", flush=True)
+    os.kill(os.getpid(), signal.SIGINT)
+
+with acting(done.set, signal.SIGINT, once=True):
+    # The system gives it to the thread that acts, and nothing wakes this one.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    threading.Thread(target=other).start()
+    os.write(write, bytes(1 << 24))
+    print("and more")
+"""
+
+
+@pytest.mark.parametrize(("program", "code"), [(BUSY, 0), (ELSEWHERE, 0), (ONCE, -2), (TWICE, 130)])
 def test_a_signal_is_acted_upon(program, code):
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False

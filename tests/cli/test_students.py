@@ -88,6 +88,24 @@ def test_a_roster_from_the_first_machine_to_the_last(operator):
     assert operator.gets("students", "list") == {}
 
 
+def test_a_disk_is_not_lost_where_nobody_can_be_asked(operator):
+    """With a grace of 0 a row less, or `retire`, destroys a machine: that is asked."""
+    file = operator.roster
+    file.write_text("login,name\nalice,Alice\nbob,Bob\n")
+    operator.does("students", "apply", str(file))
+    file.write_text("login,name\nalice,Alice\n")
+    refused = operator.does("students", "apply", str(file), "--grace", "0", code=2)
+    assert "nobody here to ask: say --yes" in refused
+    settings = file.with_suffix(".yaml")
+    settings.write_text(f"{settings.read_text()}grace: 0\n")
+    assert "say --yes" in operator.does("students", "apply", str(file), code=2)
+    assert operator.does("ssh", "few/bob", "--", "hostname").strip() == "bob"
+    operator.does("students", "apply", str(file), "--yes")
+    assert [row["login"] for row in operator.gets("students", "list", "few")] == ["alice"]
+    assert "say --yes" in operator.does("students", "retire", "few", "alice", code=2)
+    operator.does("students", "remove", "few", "--yes")
+
+
 @in_test_all
 def test_what_is_wrong_with_a_roster_is_told_with_its_line(operator):
     operator.roster.write_text("login,nmae\nalice,x\n")

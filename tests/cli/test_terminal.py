@@ -205,11 +205,15 @@ def compare_ended(results):
     return Comparison(results=results)
 
 
-@pytest.mark.parametrize("verb", ["retire", "destroy", "rebuild", "unhost", "rehost", "reopen"])
+@pytest.mark.parametrize(
+    "verb", ["retire", "destroy", "rebuild", "unhost", "rehost", "reopen", "remove", "reset"]
+)
 def test_a_change_says_that_it_destroys_a_disk(verb):
     assert Change(key="x", action=Action.REMOVE, verb=verb).destroys_disk
 
 
-@pytest.mark.parametrize("verb", ["raise", "start", "configure", "build", "open", "host", "play"])
+@pytest.mark.parametrize(
+    "verb", ["raise", "start", "configure", "build", "open", "host", "withdraw"]
+)
 def test_a_change_says_that_it_destroys_none(verb):
     assert not Change(key="x", action=Action.ADD, verb=verb).destroys_disk

@@ -11,6 +11,7 @@ from essaim.config.composition import hydrate, with_references
 from essaim.config.provenance import Origin, Provenance
 from essaim.config.tree import Tree
 from essaim.model.errors import UnknownError
+from patience import EVERYTHING
 
 OVERRIDES = [
     "nodes=8",
@@ -67,7 +68,7 @@ CASES = [
 
 def test_the_winner_is_the_composed_value(rich):
     checked = 0
-    for overrides in CASES:
+    for overrides in CASES if EVERYTHING else CASES[::3]:
         composition = hydrate(Tree(str(rich.root / "cluster")), overrides)
         raw = with_references(OmegaConf.to_container(composition.raw, resolve=False))
         for key, value in leaves(raw):
@@ -77,7 +78,7 @@ def test_the_winner_is_the_composed_value(rich):
             assert not any(other.wins for other in others)
             checked += 1
         assert {".".join(p) for p in composition.provenance.leaves()} == dict(leaves(raw)).keys()
-    assert checked > 600
+    assert checked > 200
 
 
 def test_every_place_is_a_line_that_says_so(rich):

@@ -94,7 +94,7 @@ class Services(Plane):
             helper=self.helper,
             journal=self.journal,
             remote=self.remote,
-            keyring=self.keyring,
+            gateway_keys=list,
             homes=Homes(folder / "homes"),
         )
 

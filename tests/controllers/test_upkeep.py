@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 
 from controllers.plane import layer
+from essaim.controllers.audit_seal import AuditSeal
 from essaim.controllers.crew import Crew
 from essaim.controllers.loops import Loops
 from essaim.controllers.table import controllers
 from essaim.controllers.upkeep import DAY, Upkeep
+from essaim.model.audit import Entry
 from essaim.model.errors import TransientError
 from essaim.model.fleet import LeaseState
 from usecases.plane import together
@@ -85,4 +87,12 @@ def test_a_crew_does_nothing_twice_at_once():
 def test_every_controller_is_in_the_table(plane):
     names = [each.name for each in controllers(plane)]
     usual = ["checks", "health", "expiry", "queue", "homes", "upkeep", "rollcall"]
-    assert names == [*usual, "schooling"]
+    assert names == [*usual, "schooling", "audit-seal"]
+
+
+def test_what_somebody_did_is_sealed(planes):
+    plane = planes[0]
+    plane.audit.add([Entry(action="login", outcome="done", name="ada")])
+    assert list(plane.audit.chain()) == []
+    together(lambda each: AuditSeal(each).reconcile(), planes)
+    assert [(each.place, each.entry.name) for each in plane.audit.chain()] == [(1, "ada")]

@@ -12,6 +12,7 @@ from couriers.crew import PATIENCE
 from essaim.couriers.celery import CARRY, CeleryCourier, celery_app, queue_of
 from essaim.model.errors import SetupError
 from essaim.model.runs import RunState
+from patience import in_test_all
 
 ONCE = {"one": 1, "two": 1}
 
@@ -90,6 +91,9 @@ def test_lost_doubled_late_and_strange_messages_are_harmless(crew, broker):
     assert crew.traces() == once(*keys, "many", "last")
 
 
+@pytest.mark.parametrize(
+    "broker", ["redis", pytest.param("rabbitmq", marks=in_test_all)], indirect=True
+)
 def test_a_broker_that_restarts_or_is_away_delays_and_loses_nothing(crew, broker, caplog):
     worker = crew.worker()
     crew.add("before")

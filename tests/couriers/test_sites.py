@@ -5,7 +5,14 @@ from __future__ import annotations
 import json
 import signal
 
+import pytest
 
+from patience import in_test_all
+
+
+@pytest.mark.parametrize(
+    "broker", ["redis", pytest.param("rabbitmq", marks=in_test_all)], indirect=True
+)
 def test_runs_wait_for_their_sites_worker_and_say_so(crew):
     other = crew.worker("--site", "b", "--site", "any")
     mine = crew.worker("--site", "a")

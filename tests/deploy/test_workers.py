@@ -15,6 +15,7 @@ from essaim.bootstrap import App
 from essaim.config.images import find_image
 from essaim.model.errors import SetupError
 from essaim.model.fleet import Announcement, NodeState, Wish
+from essaim.usecases.keys import CONTROL, same_keys
 from essaim.usecases.nodes import register
 from essaim_lab.deployment.__main__ import number_of
 from essaim_lab.deployment.cluster import Cluster
@@ -59,6 +60,7 @@ def machine(name: str) -> Announcement:
 
 
 def test_machines_are_enrolled_listed_and_removed(app, script):
+    same_keys(app, CONTROL)  # as a controller does
     token = script(ENROL, "2").strip()
     for name in ("pc-1", "pc-2"):
         joined = register(app, token, machine(name))

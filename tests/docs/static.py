@@ -17,7 +17,7 @@ TOOLS = frozenset(
     re.findall(
         r"\S+",
         "ansible-playbook caddy cat cd cp curl docker docker-compose echo exec export git grep kill"
-        " lab mariadb mariadb-dump pdnsutil pg_dump psql pveum rsync scp sh ssh ssh-keyscan tar",
+        " lab mariadb mariadb-dump pdnsutil pg_dump psql pveum qm rsync scp sh ssh ssh-keyscan tar",
     )
 )
 _OPERATORS = frozenset({";", "&", "&&", "|", "||", "{", "}", "(", ")"})
@@ -41,7 +41,8 @@ def faults(command: str) -> Iterator[str]:
     # The notation of usage lines: [LOGIN…] may be left out, and repeated.
     command = re.sub(r"\[([A-Z]+)…?\]", r"\1", command)
     for words in _commands(command):
-        yield from _simple(words)
+        if words[0] not in ("for", "done"):  # `for NAME in …; do COMMAND; done`
+            yield from _simple(words[1:] if words[0] == "do" else words)
 
 
 def _commands(command: str) -> Iterator[list[str]]:

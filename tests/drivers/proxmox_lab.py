@@ -31,6 +31,13 @@ TEMPLATE = Image(
     name="base", builder="template", digest="d-base", settings={"template": "debian-gui"}
 )
 IDS = (50000, 50999)
+#: The rights that docs/proxmox.md asks for, by path: none on machines outside the pool.
+NARROW = {
+    "/pool/students": ("PVEVMAdmin", "PVEPoolUser"),
+    "/storage": ("PVEDatastoreUser",),
+    "/sdn/zones/localnetwork": ("PVESDNUser",),
+    "/nodes": ("PVEAuditor",),
+}
 
 
 def until_done(action: Callable[[], object], *, tries: int = 20) -> None:
@@ -67,6 +74,9 @@ class Patient(Proxmox):
 
     def destroy(self, name: MachineName) -> None:
         until_done(lambda: super(Patient, self).destroy(name))
+
+    def adopt(self, found: str, machine: Machine, network: Network) -> None:
+        until_done(lambda: super(Patient, self).adopt(found, machine, network))
 
 
 class ProxLab(Lab):
@@ -197,6 +207,22 @@ class ProxLab(Lab):
             if all(node.online for node in self.sim.cluster.nodes.values()):
                 raise NotYetError("no node is lost", after=0.02)
 
+    def volumes(self) -> dict[str, int]:
+        """Every disk on the cluster's storages but the templates', and whose number it has."""
+        with self.sim.cluster.clock.lock:
+            found = dict(self.sim.cluster.volumes)
+        return {
+            file: number for file, number in found.items() if "base-" not in file.rsplit("/")[-1]
+        }
+
+    def typed_on_a_node(self, number: int) -> None:
+        """Somebody types `qm unlock N; qm destroy N --destroy-unreferenced-disks 1`, or pct's."""
+        cluster = self.sim.cluster
+        with cluster.clock.lock:
+            cluster.remove(cluster.guests[number])
+            for file in [file for file, its in cluster.volumes.items() if its == number]:
+                del cluster.volumes[file]
+
     def first_processes(self, stack: str) -> list[int]:
         return [number for number, guest in self.guests().items() if guest.running]
 
@@ -204,7 +230,13 @@ class ProxLab(Lab):
         database = open_database(self.url)
         try:
             its = Reservations(database)
-            kinds = ("vmid", "mac", "boot", "leftover", *(f"address.{s}" for s in self._stacks))
+            kinds = (
+                "vmid",
+                "mac",
+                "boot",
+                "leftover",
+                *(f"address.{s}" for s in self._stacks),
+            )
             return {n: h for kind in kinds for n, h in its.held("pve", kind).items()}
         finally:
             database.close()
@@ -217,14 +249,30 @@ class ProxLab(Lab):
             database.close()
 
 
+def narrow_rights(sim, who: str = "essaim@pve") -> None:
+    """Leave an account the rights on its pool, and no more than it needs beside it."""
+    sim.cluster.access.rules.pop(("/", "user", who), None)
+    templates = [number for number, guest in sim.cluster.guests.items() if guest.template]
+    rights = NARROW | {f"/vms/{number}": ("PVETemplateUser",) for number in templates}
+    for path, roles in rights.items():
+        for role in roles:
+            sim.cluster.grant(path, who, role)
+
+
 @contextmanager
-def prox_lab(base: Path | None = None, image: Image = TEMPLATE, **cluster) -> Iterator[ProxLab]:
-    """A lab with a cluster of its own, which is gone afterwards."""
+def prox_lab(
+    base: Path | None = None, image: Image = TEMPLATE, *, narrow: bool = True, **cluster
+) -> Iterator[ProxLab]:
+    """A lab with a cluster of its own, which is gone afterwards.
+
+    Its token has rights on its pool alone; unless it is `narrow`, on everything.
+    """
     from essaim_lab.simulators.proxmox import Simulator
 
     settings = {"nodes": 3, "speed": SPEED, "stats_seconds": 10.0, **cluster}
     with Simulator(**settings) as sim, tempfile.TemporaryDirectory(dir=base) as place:
-        sim.cluster.grant("/", "essaim@pve", "EssaimPlane")
+        if narrow:
+            narrow_rights(sim)
         made = ProxLab(Path(place), sim, image)
         try:
             yield made

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from drivers import contract
+from drivers.lab import NETWORK
 from patience import in_test_libvirt
 
 pytestmark = [
@@ -70,3 +73,30 @@ def test_machines_of_a_stack_meet_and_those_of_another_do_not(it):  # R-A4
     assert "1 packets received" in it.run(one, "ping -c 1 -W 20 10.77.0.12")
     assert "1 packets received" in it.run(two, "ping -c 1 -W 20 10.77.0.11")
     assert it.ssh(other, "ping -c 1 -W 3 10.77.0.11").returncode == 1
+
+
+def test_a_machine_reaches_nothing_of_the_server_unless_the_stack_says_so(it):
+    """What listens on the server's loopback alone is what a tenant must not reach first of all."""
+    with socket.create_server(("127.0.0.1", 0)) as secret:
+        secret.settimeout(0)
+
+        def is_reached() -> bool:
+            it.ssh(name, f"timeout 10 nc 10.0.2.2 {secret.getsockname()[1]} </dev/null")
+            try:
+                secret.accept()[0].close()
+            except BlockingIOError:
+                return False
+            return True
+
+        stack = it.stack()
+        (name,) = it.up(stack, 1)
+        assert not is_reached()
+        opened = replace(NETWORK, internet=True)
+        it.driver.open_network(stack, opened)
+        assert it.driver.network(stack) == opened
+        it.driver.stop(name)
+        it.driver.start(name)
+        it.await_ssh(name)
+        assert is_reached(), "from its next start on"
+        it.driver.open_network(stack, NETWORK)
+        assert it.driver.network(stack) == NETWORK

@@ -72,7 +72,7 @@ def test_nothing_listens_but_one_port_of_the_loopback():
     assert devices is not None
     assert not [e.tag for e in devices if e.tag in ("graphics", "video", "channel", "redirdev")]
     words = arguments(root)
-    assert "user,id=access,net=10.0.2.0/24,hostfwd=tcp:127.0.0.1:22001-:22" in words
+    assert "user,id=access,net=10.0.2.0/24,restrict=on,hostfwd=tcp:127.0.0.1:22001-:22" in words
     assert "socket,id=cluster,mcast=230.0.1.2:20258,localaddr=127.0.0.1" in words
     assert [word for word in words if word.startswith("-")] == ["-netdev", "-device"] * 2
 
@@ -105,7 +105,7 @@ def test_the_accelerator_decides_type_and_processor():
 
 def test_another_port_changes_nothing_else():
     moved = replace(FACTS, port=22002)
-    text = definition.with_port(definition.build(FACTS, HARDWARE), moved)
+    text = definition.with_access(definition.build(FACTS, HARDWARE), moved)
     assert definition.read_facts(text) == moved
     assert ET.canonicalize(text) == ET.canonicalize(definition.build(moved, HARDWARE))
 

@@ -168,6 +168,7 @@ def test_an_adopted_machine_is_seen_used_and_given_back_as_it_was(it, stranger):
         it.driver.adopt(one.id, wanted, NETWORK)
     seen = it.seen(wanted.name)
     assert (seen.power, seen.address, seen.image) == (Power.ON, "10.77.0.17", "d-base")
+    assert seen.adopted
     assert (found(it, one).owner, found(it, one).detail["note"]) == (str(wanted.name), "adopted")
     now = one.all()
     assert [own(text) for text in now[:2]] == [own(text) for text in one.before[:2]]

@@ -108,7 +108,7 @@ def test_a_machine_is_what_was_asked_for(it, source):  # R-B5
         "vm": {"template": "debian-vm", "kind": "qemu"},
         "ostemplate": {"ostemplate": "local:vztmpl/debian-12-standard_12.7-1_amd64.tar.zst"},
         "archive": {"ostemplate": "dirs-nfs:debian-11-standard"},
-        "iso": {"iso": "local:iso/none.iso"},
+        "iso": {"iso": "local:iso/debian-12.9.0-amd64-netinst.iso"},
     }[source]
     image = replace(TEMPLATE, settings=settings)
     machine = it.machine(it.stack(), 1)
@@ -170,6 +170,9 @@ def test_a_strangers_machine_is_adopted_and_given_back(it):  # R-B5
     from essaim.model.errors import RejectedError
 
     it.sim.fault("foreign", ids="123")
+    assert "123" not in {one.id for one in it.driver.inventory()}
+    with it.sim.cluster.clock.lock:
+        it.sim.cluster.into_pool("students", 123)  # the token sees its pool alone
     machine = replace(it.machine(it.stack(), 1), image="d-none")
     (found,) = [one for one in it.driver.inventory() if one.id == "123"]
     assert (found.owner, found.power) == ("", Power.OFF)

@@ -11,9 +11,19 @@ from dataclasses import replace
 import pytest
 
 from drivers.lab import NETWORK
+from drivers.proxmox_crash import quick
 from drivers.proxmox_lab import IDS, TEMPLATE, prox_lab, until_done
+from essaim.drivers.proxmox import reachability
+from essaim.drivers.proxmox.api import Api, ApiError
 from essaim.drivers.proxmox.driver import Proxmox
-from essaim.model.errors import NotYetError, RejectedError, SetupError, TransientError
+from essaim.drivers.proxmox.refusals import Refusal
+from essaim.model.errors import (
+    NotYetError,
+    RejectedError,
+    SetupError,
+    SiteAwayError,
+    TransientError,
+)
 from essaim.model.machines import Power
 from essaim.model.names import MachineName
 from essaim.plan.limits import Gate
@@ -25,6 +35,13 @@ from patience import in_test_all
 @pytest.fixture
 def it(tmp_path):
     with prox_lab(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def wide(tmp_path):
+    """Its token sees all machines, and may remove what never came into its pool."""
+    with prox_lab(tmp_path, narrow=False) as made:
         yield made
 
 
@@ -56,7 +73,9 @@ def test_ids_that_strangers_take_meanwhile_lead_to_others_never_to_a_failure(it)
     assert {n for n, h in it.held().items() if IDS[0] <= n <= IDS[1]} == set(ours)
 
 
-def test_lock_time_outs_5xx_and_a_dying_task_end_well(it):  # R-B2
+def test_lock_time_outs_5xx_and_a_dying_task_end_well(wide, monkeypatch):  # R-B2
+    quick(monkeypatch)
+    it = wide
     it.stack()
     it.sim.fault("errors", share=0.1)
     it.sim.fault("locks", share=0.5)
@@ -121,7 +140,7 @@ class Hands:
 @in_test_all
 @pytest.mark.parametrize("lost", [False, True])
 def test_with_ssh_nobody_need_take_the_lock_off_what_is_left(tmp_path, lost):  # R-B2
-    with prox_lab(tmp_path, copies=2, nodes=2) as it:
+    with prox_lab(tmp_path, narrow=False, copies=2, nodes=2) as it:
         it.stack()
         hands = Hands(it.sim)
         it.driver.machines._extras = it.driver.machines.leftovers._extras = hands
@@ -227,7 +246,7 @@ def test_a_node_that_is_lost_gets_no_machines_and_its_own_are_waited_for(tmp_pat
 
 
 def test_a_clone_that_was_under_way_on_a_lost_node_is_made_elsewhere(tmp_path):  # R-B2
-    with prox_lab(tmp_path, copies=2, nodes=2) as it:
+    with prox_lab(tmp_path, narrow=False, copies=2, nodes=2) as it:
         it.stack()
         plain = super(type(it.driver), it.driver).create
         machine = it.machine("lab", 1)
@@ -287,7 +306,7 @@ def test_what_is_left_under_an_id_that_another_machine_got_is_removed(it):  # R-
 def test_a_privilege_that_is_missing_is_named(it):  # R-B5
     it.stack()
     access = it.sim.cluster.access
-    access.roles["EssaimPlane"] = access.roles["EssaimPlane"] - {"VM.Clone"}
+    access.roles["PVETemplateUser"] -= {"VM.Clone"}
     with pytest.raises(RejectedError, match="Permission check failed") as caught:
         make(it, it.driver, 1)
     assert "a role with VM.Clone" in caught.value.hint
@@ -373,3 +392,22 @@ def test_it_is_the_driver_itself_that_is_tried():
     from drivers.proxmox_lab import Patient
 
     assert issubclass(Patient, Proxmox)
+
+
+@pytest.mark.parametrize(("failures", "answers"), [(2, True), (3, False)])
+def test_a_proxy_that_restarts_is_not_taken_for_a_cluster_that_is_gone(
+    it, monkeypatch, failures, answers
+):
+    monkeypatch.setattr(reachability, "_AGAIN", (0, 0))
+    real, asked = Api._ask, []
+
+    def ask(self, *words):
+        asked.append(words)
+        if len(asked) <= failures:
+            raise ApiError(Refusal.LOST, "Bad Gateway", code=502)
+        return real(self, *words)
+
+    monkeypatch.setattr(Api, "_ask", ask)
+    with contextlib.nullcontext() if answers else pytest.raises(SiteAwayError, match="Bad Gateway"):
+        it.driver.check_reachable()
+    assert len(asked) == 3

@@ -18,6 +18,7 @@ import sqlalchemy as sa
 from databases import find, mariadb
 from endtoend.fleet_rig import PATIENCE, Fleet, wait_for
 from essaim.cli.plane import listening
+from essaim.usecases.keys import public_keys
 
 REDIS = 6379
 
@@ -32,6 +33,8 @@ class Cluster(Fleet):
         super().__init__(place, interval)
         self.doors = [listening("127.0.0.1", 0) for _ in self.GATEWAY]
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.keys = place / "keys"
+        self.environ["ESSAIM_INNER_KEYS"] = str(self.keys / "inner")
         self.apart: dict[str, dict[str, str]] = {}  #: what the environment of one process adds
 
     def network(self, _name: str) -> int:
@@ -43,13 +46,20 @@ class Cluster(Fleet):
         if name in self.processes:
             self.end(name, signal.SIGKILL)
         net = f"--net=/proc/{self.network(name)}/ns/net"
-        environ = {**self.environ, **self.apart.get(name, {})}
+        environ = {**self.environ, **self.own_keys(name), **self.apart.get(name, {})}
         with (self.place / f"{name}.log").open("ab") as log:
             made = subprocess.Popen(
                 ["nsenter", net, *words], env=environ, stdout=log, stderr=log, **more
             )
         self.processes[name] = made
         return made
+
+    def own_keys(self, name: str) -> dict[str, str]:
+        """Each kind of process has a folder of keys of its own; controllers have the fleet's."""
+        kind, _, _ = name.partition("-")
+        own = {"ESSAIM_KEYS": str(self.keys / kind)} if kind in ("api", "gateway") else {}
+        # What gateways and controllers know each other by, an API does not see.
+        return {**own, "ESSAIM_INNER_KEYS": own["ESSAIM_KEYS"]} if kind == "api" else own
 
     def essaim(self, name: str, *words: str) -> None:
         program = "from essaim.cli import main; main()"
@@ -97,7 +107,7 @@ class Cluster(Fleet):
         self.inside("relay", [sys.executable, program, self.address, *told], pass_fds=fds)
         self.start_api(0)
         found = wait_for(
-            lambda: re.search(r"shown only now: (\S+)", self.said("api-0")), "an admin"
+            lambda: re.search(r"delete it then:\n +(\S+)", self.said("api-0")), "an admin"
         )
         self.start_api(1)
         for number in range(2):
@@ -108,9 +118,9 @@ class Cluster(Fleet):
             self.ready(f"gateway-{number}")
             self.ready(f"controller-{number}")
         wait_for(lambda: "ready" in self.said("api-0") and "ready" in self.said("api-1"), "the API")
-        self.admin = self.login("admin", found[1])
+        self.admin = self.login("admin", Path(found[1]).read_text().strip())
         ports = [near.getsockname()[1] for near in (self.gateway, *self.doors)]
-        key = " ".join(self.app.keyring.gateway_public_key().split()[:2])
+        key = " ".join(public_keys(self.app, "gateway")[0].split()[:2])
         self.known.write_text("".join(f"[127.0.0.1]:{port} {key}\n" for port in ports))
 
     def ssh_at(self, number: int, lease: str, key: Path, *command: str) -> subprocess.Popen[str]:
@@ -138,10 +148,15 @@ class Cluster(Fleet):
         return process.wait(PATIENCE)
 
     def check(self) -> subprocess.CompletedProcess[str]:
+        return self.types("check")
+
+    def types(self, *typed: str, of: str = "") -> subprocess.CompletedProcess[str]:
+        """Run a command to its end where the processes are, with the keys of one of them."""
         net = f"--net=/proc/{self.pid('')}/ns/net"
         program = "from essaim.cli import main; main()"
-        words = ["nsenter", net, sys.executable, "-P", "-c", program, "check"]
-        return subprocess.run(words, env=self.environ, capture_output=True, text=True, check=False)
+        words = ["nsenter", net, sys.executable, "-P", "-c", program, *typed]
+        environ = {**self.environ, **self.own_keys(of)}
+        return subprocess.run(words, env=environ, capture_output=True, text=True, check=False)
 
     def close(self) -> None:
         for name in reversed(list(self.processes)):

@@ -73,6 +73,7 @@ class Fleet:
             "ESSAIM_HOME": str(place / "home"),
             "ESSAIM_CACHE": str(CACHE),
             "ESSAIM_INTERVAL": str(interval),
+            "ESSAIM_SIGNUP": "open",  # whoever a test needs signs up
             "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")]),
         }
         self.app = App(self.environ)
@@ -110,6 +111,11 @@ class Fleet:
         done = self.app.remote.run(target, script, stdin=stdin, within=PATIENCE)
         assert not ok or done.exit_code == 0, f"{machine}: {script}\n{done.output}"
         return done
+
+    def from_outside(self, machine: str, *command: str) -> None:
+        """Do something to a machine's files that its own root may not do."""
+        space = f"--mount=/proc/{self.pid(machine)}/ns/mnt"
+        subprocess.run(["nsenter", space, *command], check=True)
 
     def join(self, machine: str, *options: str, server: str = "", ok: bool = True) -> None:
         """Let a machine join, again if need be; its agent runs from then on."""

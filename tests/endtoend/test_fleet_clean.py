@@ -119,7 +119,7 @@ def test_a_machine_with_a_leftover_that_cannot_be_removed_serves_nobody_until_it
     other = next(name for name in its.machines if name != machine)
     path = f"/tmp/immortal-{lease}"
     assert its.ssh(lease, ada.key, f"echo x > {path}").returncode == 0
-    its.root(machine, f"chattr +i {path}")
+    its.from_outside(machine, "chattr", "+i", path)
     try:
         its.release(ada, lease)
         node = its.await_node(machine, "quarantined")
@@ -143,7 +143,7 @@ def test_a_machine_with_a_leftover_that_cannot_be_removed_serves_nobody_until_it
         its.await_node(machine, "quarantined")
         assert its.lease(third["id"])["state"] == "queued"
     finally:
-        its.root(machine, f"chattr -i {path}")
+        its.from_outside(machine, "chattr", "-i", path)
     its.post(f"nodes/{node['id']}/readmit", its.admin)
     its.await_lease(third["id"], "active")
     assert its.machine_of(third["id"]) == machine

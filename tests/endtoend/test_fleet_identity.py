@@ -49,8 +49,8 @@ class Tap:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                kept = ("Authorization", "Content-Type")
-                headers = {name: self.headers[name] for name in kept if self.headers[name]}
+                kept = ("authorization", "content-type", "essaim-")
+                headers = {n: v for n, v in self.headers.items() if n.lower().startswith(kept)}
                 url = base.join(self.path)
                 answer = httpx.post(url, content=body, headers=headers, timeout=60)
                 # Only now: what the server never got would not be refused later.
@@ -108,7 +108,8 @@ def test_a_heartbeat_that_was_overheard_is_refused_when_sent_again(its):
 # -- copied keys --------------------------------------------------------------------------------
 
 
-SSHD = "/usr/sbin/sshd -h /root/copied -p 2022"
+COPIED = "/etc/ssh/ssh_host_copied_key"
+SSHD = f"/usr/sbin/sshd -h {COPIED} -p 2022"
 
 
 def test_of_two_agents_with_one_identity_the_first_is_refused_and_an_operator_sees_it(its):
@@ -118,7 +119,7 @@ def test_of_two_agents_with_one_identity_the_first_is_refused_and_an_operator_se
     kept = json.loads(its.root(first, "cat /var/lib/essaim/node.json").stdout)
     key = its.root(first, "cat /etc/ssh/ssh_host_ed25519_key").stdout
     its.stop_agent(second)
-    its.root(second, f"umask 077; cat >/root/copied && {SSHD} -o PidFile=/run/copied.pid",
+    its.root(second, f"umask 077; cat >{COPIED} && {SSHD} -o PidFile=/run/copied.pid",
              stdin=key.encode())  # fmt: skip
     its.join(second, "--port", "2022")
 
@@ -135,7 +136,7 @@ def test_of_two_agents_with_one_identity_the_first_is_refused_and_an_operator_se
     assert "anew" in told[-1]["text"]
 
     its.stop_agent(second)
-    its.root(second, "kill $(cat /run/copied.pid); rm /root/copied")
+    its.root(second, f"kill $(cat /run/copied.pid); rm {COPIED}")
     for machine in (first, second):
         its.join(machine)
         its.await_node(machine)

@@ -14,6 +14,8 @@ import pytest
 
 from endtoend.cluster_rig import cluster
 from endtoend.fleet_rig import PATIENCE, wait_for
+from essaim.bootstrap.signing_keys import make_signing_keys
+from essaim.remote.keyring import Keyring
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(900)]
 
@@ -41,6 +43,17 @@ def test_either_gateway_leads_to_a_machine_whose_tunnel_ends_at_one(lab, tenant,
     assert names == {machine}
 
 
+def test_each_process_holds_the_keys_it_needs_and_no_others(lab, tenant, lease):
+    """An API that is broken into opens no machine; a gateway opens those of its guests alone."""
+    assert lab.runs_at(0, lease, tenant.key, "id -un") == lease
+    assert {path.name for path in (lab.keys / "gateway").iterdir()} == {"gateway", "lease"}
+    assert [path.name for path in (lab.keys / "api").iterdir()] == ["access.keys"]
+    assert [path.name for path in (lab.keys / "inner").iterdir()] == ["inner.keys"]
+    held = {path.name for path in lab.app.keyring.folder.iterdir()}
+    assert "control" in held
+    assert not held & {"gateway", "lease"}
+
+
 def test_check_finds_nothing_wrong(lab, lease):
     done = lab.check()
     assert done.returncode == 0, done.stdout + done.stderr
@@ -54,6 +67,8 @@ def test_other_keys_are_refused_with_what_to_do(lab, tmp_path):
     try:
         lab.essaim("stranger", "controller")
         assert lab.processes["stranger"].wait(PATIENCE) == 3
+        assert not list(tmp_path.glob("others/*"))
+        Keyring(tmp_path / "others").make("control")
         wrong = lab.check()
     finally:
         del lab.environ["ESSAIM_KEYS"]
@@ -62,7 +77,33 @@ def test_other_keys_are_refused_with_what_to_do(lab, tmp_path):
     assert "this control plane has one (SHA256:" in lab.said("stranger")
     assert "ESSAIM_KEYS" in lab.said("stranger")
     assert wrong.returncode == 1
-    assert not list(tmp_path.glob("others/*"))
+    assert "others is SHA256:" in wrong.stdout
+
+
+def test_keys_are_replaced_while_sessions_are_open_and_nobody_notices(lab, tenant, lease):
+    machine = lab.machine_of(lease)
+    near = int(lab.tunnel_at(machine)[-1])
+    inner = {"inner": lab.keys / "inner", "access": lab.keys / "api"}
+    keys = make_signing_keys(inner, lambda: lab.app.settings)["inner"]
+    before = keys.signing()
+    open_at = [lab.ssh_at(n, lease, tenant.key, "echo here; read line; echo got $line")
+               for n in range(2)]  # fmt: skip
+    assert [client.stdout.readline() for client in open_at] == ["here\n"] * 2
+    for kind in ("controller", "api"):  # each has keys of its own
+        done = lab.types("keys", "rotate", of=kind)
+        assert done.returncode == 0, done.stderr
+    # Nobody restarted anything: the far gateway asks the near one with the new key.
+    wait_for(lambda: keys.signing() != before, "the new key signs")
+    assert lab.runs_at(1 - near, lease, tenant.key, "hostname") == machine
+    forgotten = lab.types("keys", "rotate", "inner", "--forget-previous")
+    assert forgotten.returncode == 0, forgotten.stderr
+    assert before not in keys.believed()
+    assert lab.runs_at(1 - near, lease, tenant.key, "hostname") == machine
+    for client in open_at:
+        out, _ = client.communicate("on\n", timeout=PATIENCE)
+        assert out == "got on\n"
+    assert lab.check().returncode == 0
+    assert lab.nodes()  # with the access token of before
 
 
 def test_after_kill_9_of_its_gateway_a_machine_is_reached_through_the_other(lab, tenant, lease):

@@ -38,6 +38,9 @@ def names(output: str) -> set[str]:
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    "person", [pytest.param("root", marks=in_test_all), "plain"], indirect=True
+)
 def test_a_cluster_is_raised_grown_shrunk_and_leaves_nothing(person):
     before = traces(person, "slurm")
     up = person.types("up", "examples/slurm", "nodes=4", within=600)

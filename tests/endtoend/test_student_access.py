@@ -72,12 +72,12 @@ class School:
         assert process.returncode == 0, said
 
     def joins(self, *logins: str) -> None:
-        """Students sign up, and claim their machines with their codes."""
+        """Students sign up with their codes, which give them their machines."""
         codes = self.operator.types("students", "invite", "few", "--csv")
         for login in logins:
             student = Client(self.place / f"home-{login}", self.server)
-            student.does("signup", login, "--server", self.server)
-            student.does("mine", "claim", re.search(rf"^{login},.*,(\S+)$", codes, re.MULTILINE)[1])
+            code = re.search(rf"^{login},.*,(\S+)$", codes, re.MULTILINE)[1]
+            student.does("signup", login, "--server", self.server, "--invite", code)
             self.students[login] = student
 
     def through(self, name: str, key: Path, port: str = "") -> subprocess.CompletedProcess[str]:

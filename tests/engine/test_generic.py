@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from databases import KINDS
 from engine import folder
 from engine.folder import Folder
 from essaim.engine.workflow import OnFailure, Step, Workflow
 from essaim.model.runs import NewRun, child_id
+from patience import EVERYTHING
 from workflows.generic import Case, Suite, check_workflow
 
 
@@ -18,6 +20,7 @@ def make_case(place: Path) -> Case:
     return folder.make_case(place)
 
 
+@pytest.mark.parametrize("kind", KINDS if EVERYTHING else ["postgresql"])
 def test_a_good_workflow_passes(kind, new_database, tmp_path):
     check_workflow(make_case, new_database(kind), tmp_path, every_moment=True)
 

@@ -100,7 +100,7 @@ class Fleet:
     def make_gateway(self, **options: Any) -> Gateway:
         made = {
             "host_key": self.place / "gateway" / "host_key",
-            "user_key": self.lab.key,
+            "login_keys": lambda: [self.lab.key],
             "reach": lambda route: self.lab.driver.dial(self.named(route.node), route.port),
             **options,
         }

@@ -22,7 +22,9 @@ class Mates:
     """The other gateways, of which there are none."""
 
     own = "gateway-1"
-    key = KEY
+
+    def keys(self) -> list[bytes]:
+        return [b"new" * 10, KEY]
 
     def __init__(self) -> None:
         self.port = 0
@@ -50,7 +52,9 @@ def mates(tmp_path, monkeypatch):
     ring, made = Keyring(tmp_path), Mates()
     book = Book()
     book.node_keys[NODE] = ring.user_public_key()
-    gateway = Gateway(book, host_key=ring.gateway_key(), user_key=ring.user_key(), mates=made)
+    gateway = Gateway(
+        book, host_key=ring.gateway_key(), login_keys=lambda: [ring.user_key()], mates=made
+    )
     with running(gateway):
         yield made
     assert made.left

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from essaim.drivers.proxmox.wishes import PUT
+
 HOOKS = Path(__file__).parents[2] / "examples" / "school" / "hooks"
 
 
@@ -23,7 +25,7 @@ def run(*words: object, **env: str) -> subprocess.CompletedProcess[str]:
 
 def mount(files: Path, root: Path, **env: str) -> subprocess.CompletedProcess[str]:
     """As Essaim's own mount hook does it."""
-    words = ("sh", "-c", 'set -eu; . "$1"', "sh", HOOKS / "mount.sh")
+    words = ("sh", "-c", f'set -eu\n{PUT}\n. "$1"', "sh", HOOKS / "mount.sh")
     return run(*words, LXC_ROOTFS_MOUNT=str(root), ESSAIM_DIRECTORY_FILES=str(files), **env)
 
 

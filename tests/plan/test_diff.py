@@ -66,6 +66,28 @@ def test_shrinking_drains_before_the_controller_forgets_and_touches_no_other_nod
     assert set(changes["controller.controller"].waits) == {"nodes-4", "nodes-5", "nodes-6"}
 
 
+def test_an_adopted_machine_is_given_back_and_costs_nobody_a_disk():
+    stack, world = cluster(3), settled(3)
+    name = str(stack.machines[-1].name)
+    theirs = replace(world.machines[name], adopted=True)
+    world = replace(world, machines={**world.machines, name: theirs})
+    for changes in (dismantle(stack.name, world), diff(cluster(2), world)):
+        (gone,) = [change for change in changes if change.machine == name]
+        assert gone.gives_back
+        assert not gone.destroys_disk
+        assert gone.reason == "given back as it is: it was adopted"
+    other = replace(world, machines={**world.machines, name: replace(theirs, image="x")})
+    (made,) = [c for c in diff(stack, other) if c.machine == name and c.verb == "rebuild"]
+    assert not made.destroys_disk
+    assert made.reason.endswith("; the adopted one is given back")
+    plan = Plan(stack="lab", changes=(made,), world="w", wanted="v")
+    assert plan_from_json(plan_to_json(plan)) == plan
+    plain = replace(made, gives_back=False)
+    body = plan_to_json(replace(plan, changes=(plain,)))
+    assert "gives_back" not in body["changes"][0]  # earlier versions read such plans
+    assert plain.destroys_disk
+
+
 def test_nodes_wait_for_the_controller_but_machines_do_not():
     changes = {c.key: c for c in diff(cluster(2), World())}
     assert changes["nodes-1"].waits == ("image-debian",)

@@ -68,6 +68,8 @@ def test_both_end_in_the_same_state(node, provisioners):
         until += 1800  # the system knows only days, and each of the two looks at the clock itself
     states, later, logins = {}, {}, {}
     for name, accounts in provisioners.items():
+        last = """echo '{"last": 61183, "boot_id": "", "used": []}' >/var/lib/essaim-helper/uids"""
+        node.sh(f"mkdir -p /var/lib/essaim-helper; {last}")
         accounts.create(node.service, ACCOUNT, [key], until, LIMITS, at=now())
         states[name] = seen(node)
         accounts.create(node.service, ACCOUNT, [key], until, LIMITS, at=now())
@@ -159,17 +161,17 @@ def test_a_home_goes_to_the_next_machine(node, native):
     native.create(
         node.service, ACCOUNT, [node.keyring.user_public_key()], 2_000_000_000, {}, at=now()
     )
-    native.restore(node.service, ACCOUNT, data, at=now())
+    native.restore(node.service, ACCOUNT, data, at=now(), most_mib=64)
     native.message(node.service, ACCOUNT, "moved here")
     assert node.ssh(ACCOUNT, "sha256sum -c sum; cat later").stdout == "big: OK\nlater\n"
     assert node.ssh(ACCOUNT, "cat .bashrc").returncode != 0
-    native.restore(node.service, ACCOUNT, [], at=now())
+    native.restore(node.service, ACCOUNT, [], at=now(), most_mib=64)
     assert [one["account"] for one in native.list(node.service)] == [ACCOUNT]
     assert native.clean(node.service, at=now()) == Proof(clean=True)
     with pytest.raises(RejectedError, match="there is no account"):
         native.save(node.service, ACCOUNT, 1)
     with pytest.raises(RejectedError, match="there is no account"):
-        native.restore(node.service, ACCOUNT, data, at=now())
+        native.restore(node.service, ACCOUNT, data, at=now(), most_mib=64)
 
 
 @pytest.mark.root
@@ -237,7 +239,7 @@ def test_what_was_asked_before_something_newer_comes_too_late(node, provisioners
         lambda: accounts.create(node.service, "l-other1", [key], long, {}, at=before),
         lambda: accounts.remove(node.service, ACCOUNT, at=before),
         lambda: native.clean(node.service, at=before),
-        lambda: native.restore(node.service, ACCOUNT, [b"x"], at=before),
+        lambda: native.restore(node.service, ACCOUNT, [b"x"], at=before, most_mib=64),
     ):
         with pytest.raises(TransientError, match="it comes too late"):
             late()

@@ -175,3 +175,11 @@ def test_an_environment_meant_for_other_playbooks_is_not_used(play, box, monkeyp
     monkeypatch.setenv("ANSIBLE_STDOUT_CALLBACK", "no_such_callback")
     monkeypatch.setenv("SSH_AUTH_SOCK", "/nowhere")
     play(PLAYBOOK, [(box.target, known(box))])
+
+
+def test_a_playbook_is_told_none_of_our_secrets(monkeypatch):
+    monkeypatch.setenv("ESSAIM_DATABASE", "postgresql://essaim:secret@db/essaim")
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy")
+    env = ansible.own_environment()
+    assert env["HTTPS_PROXY"] == "http://proxy"
+    assert not any("essaim:secret" in value for value in env.values())

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from databases import free_port
-from essaim.config.plays import Hidden, Play
+from essaim.config.plays import Play
 from essaim.model.errors import RejectedError, SetupError, TransientError
 from essaim.remote import playing
 from essaim.remote.playing import Player
@@ -36,7 +36,7 @@ PLAYBOOK = """
 """
 # What would run on this computer, were a secret taken for a template.
 HOSTILE = "{{ lookup('pipe', 'echo broken-into') }}"
-VARS = {"ssh": {"port": 22, "root": "yes"}, "token": Hidden(HOSTILE)}
+VARS = {"ssh": {"port": 22, "root": "yes"}, "token": HOSTILE}
 
 
 @pytest.fixture

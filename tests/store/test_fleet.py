@@ -67,7 +67,7 @@ def test_one_host_key_is_one_node_and_the_first_credential_ends(plane):
     plane.fleet.enrol("again", uses=1, seconds=60)
     # The comment after a key says nothing.
     said = machine("one", address="192.0.2.9")
-    again, _run = plane.fleet.register("again", said, digest("new"))
+    again, _run = plane.fleet.register("again", said, digest("new"), proven=True)
     assert again.id == first.id
     assert again.address == "192.0.2.9"
     with pytest.raises(UnauthorisedError):
@@ -80,7 +80,7 @@ def test_two_that_join_with_one_identity_at_once_are_one_node(plane):
     plane.fleet.enrol("d", uses=5, seconds=3600)
 
     def join(number: int) -> str:
-        return plane.fleet.register("d", machine("one"), f"c{number}")[0].id
+        return plane.fleet.register("d", machine("one"), f"c{number}", proven=True)[0].id
 
     assert len(set(together(join, range(4)))) == 1
     known = [plane.fleet.known(f"c{number}") for number in range(4)]
@@ -91,7 +91,7 @@ def test_joining_anew_neither_frees_a_held_node_nor_pardons_a_quarantined_one(pl
     node, _credential = plane.join("one")
     plane.fleet.move(node.id, NodeState.QUARANTINED, of=[NodeState.CLEANING], reason="immortal")
     plane.fleet.enrol("again", uses=1, seconds=60)
-    again, run = plane.fleet.register("again", machine("one"), "c2")
+    again, run = plane.fleet.register("again", machine("one"), "c2", proven=True)
     assert (again.state, again.reason, run) == (NodeState.QUARANTINED, "immortal", "")
 
 
@@ -353,8 +353,8 @@ def test_nodes_are_counted_by_state(plane):
 def test_enrolments_that_are_over_are_forgotten(plane):
     plane.fleet.enrol("over", uses=1, seconds=0)
     plane.fleet.enrol("good", uses=1, seconds=3600)
-    assert plane.fleet.prune(3600) == 0
-    assert plane.fleet.prune(-1) == 1
+    assert plane.fleet.enrolments.prune(3600) == 0
+    assert plane.fleet.enrolments.prune(-1) == 1
     assert plane.fleet.register("good", machine("one"), "credential")
 
 

@@ -34,10 +34,10 @@ class Client:
         self.done: Counter[str] = Counter()
 
     def ask(self, method: str, path: str, *, key: str = "", since: str = "", **body: Any) -> Any:
-        """Send one request, once; a connection that did not come about is made again.
+        """Send one request; a second time only when no server has seen it.
 
-        So do commands, and machines: Caddy breaks connections that it has not answered yet when it
-        loads its configuration anew.
+        So do commands, and machines. While Caddy reloads its configuration it breaks connections
+        that it has not answered, and answers 503 without a body to requests that wait for a server.
         """
         told = {"Idempotency-Key": key, "Last-Event-ID": since}
         told["Authorization"] = f"Bearer {self.token}" if self.token else ""
@@ -46,7 +46,10 @@ class Client:
         try:
             try:
                 answer = self._http.request(method, path, json=body or None, headers=headers)
+                unsent = answer.status_code == 503 and not answer.content
             except httpx.ConnectError:
+                unsent = True
+            if unsent:
                 time.sleep(AGAIN)
                 answer = self._http.request(method, path, json=body or None, headers=headers)
         except httpx.HTTPError as error:

@@ -94,6 +94,7 @@ class Plane:
             **os.environ,
             "ESSAIM_HOME": str(folder / "home"),
             "ESSAIM_DATABASE": url,
+            "ESSAIM_SIGNUP": "open",  # as the first release was
             "ESSAIM_INTERVAL": "3600",  # nobody is lost because this computer is slow
         }
         self.environ.pop("ESSAIM_BROKER", None)

@@ -6,19 +6,25 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from essaim.model.fleet import Announcement, Beat, LeaseState, NodeState, Quota, Role
+from essaim.model.invites import SignupMode
 from essaim.plan.health import Policy
+from essaim.store.audit.log import AuditLog
 from essaim.store.events import Events
 from essaim.store.fleet import Fleet
+from essaim.store.invites import Invites
 from essaim.store.journal import SqlJournal
 from essaim.store.leases import Leases
 from essaim.store.metrics import Metrics
 from essaim.store.people import People
 from essaim.store.rosters import Rosters
+from essaim.store.settings import Settings
 from essaim.store.visits import Visits
 from essaim.store.workers import Workers
 from essaim.usecases.credentials import digest
+from signing import signing_keys
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJx1rKqXl7ZJcG9Vt0mC3o2y5QnC8m8m0mJ3H1g0Yy2k me@here"
+CONTROL_KEY = "ssh-ed25519 AAAA control-plane"
 PLENTY = Quota(machines=1000, hours=1e6)
 
 #: So patient that no node goes stale because a test is slow.
@@ -35,18 +41,17 @@ class Courier:
         self.woken.append(run_id)
 
 
-class Keyring:
-    def user_public_key(self) -> str:
-        return "ssh-ed25519 AAAA control-plane"
-
-
 class Plane:
     """What use cases of the fleet ask of their services."""
 
     def __init__(self, database, policy: Policy = PATIENT) -> None:
         self.database = database
         self.people = People(database)
+        self.invites = Invites(database)
+        self.signup_mode, self.breached = SignupMode.OPEN, None  # tests choose it
+        self.signing_keys = signing_keys(database)
         self.events = Events(database)
+        self.audit = AuditLog(database)
         self.visits = Visits(database)
         self.metrics = Metrics(database)
         self.fleet = Fleet(database, policy)
@@ -56,7 +61,8 @@ class Plane:
         self.rosters = Rosters(database)
         self.broker, self.site_queues = "", False
         self.courier = Courier()
-        self.keyring = Keyring()
+        self.settings = Settings(database)
+        self.settings.first("public.control", CONTROL_KEY)  # as a controller does
 
     def user(
         self, name: str, role: Role = Role.MEMBER, *, quota: Quota = PLENTY, project: str = ""

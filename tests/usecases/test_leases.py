@@ -84,7 +84,8 @@ def test_a_newcomer_behind_an_impossible_wish_is_served_at_once(plane):
         (Wish(cores=64), "no machine is that large: the largest has 8 cores and 2048 MiB"),
         (Wish(memory=2**20), "the largest has 8 cores and 2048 MiB"),
         (Wish(cores=4, site="south"), "the largest has 2 cores and 1024 MiB"),
-        (Wish(count=50), "you ask for 50 machines, and there are 3 of the kind"),
+        (Wish(cores=2, site="west"), "the largest has 1 core and 512 MiB"),
+        (Wish(count=50), "you ask for 50 machines, and there are 4 of the kind"),
         (Wish(count=2, cores=4), "you ask for 2 machines, and there are 1 of the kind"),
         (Wish(site="mars"), "there is no machine of the kind: mars"),
         (Wish(labels={"gpu": "yes"}), "there is no machine of the kind: gpu=yes"),
@@ -95,14 +96,15 @@ def test_what_there_is_not_is_refused_and_what_there_is_named(plane, wish, expec
     drained = plane.ready("one", cores=2, memory=1024, site="south")
     lost = plane.ready("two", cores=2, memory=1024, site="south")
     plane.ready("three", cores=8, memory=2048, site="north")
+    plane.ready("four", cores=1, memory=512, site="west")
     plane.fleet.drain(drained.id, on=True)
     plane.fleet.move(lost.id, NodeState.LOST, of=[NodeState.READY], reason="silent")
     with pytest.raises(ImpossibleError, match=expected) as caught:
         leases.rent(plane, ann, wish, KEY)
     assert len(caught.value.what.splitlines()) == 2, "in English and in French"
     assert leases.leases(plane, ann) == []
-    assert leases.rent(plane, ann, Wish(count=3), KEY).state is LeaseState.QUEUED
-    # The machine that is free is not enough: that it is free is no estimate.
+    assert leases.rent(plane, ann, Wish(count=4), KEY).state is LeaseState.QUEUED
+    # The two that are free are not enough: that they are free is no estimate.
     (waits,) = leases.leases(plane, ann)
     assert leases.lease(plane, ann, waits.id).eta is None
 

@@ -13,7 +13,7 @@ from essaim.model.errors import (
 )
 from essaim.model.fleet import NodeState, Role
 from essaim.usecases import leases, nodes
-from usecases.plane import KEY, Plane, beat, machine
+from usecases.plane import CONTROL_KEY, KEY, Plane, beat, machine
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def test_a_machine_joins_and_lives(database):
     plane = Plane(database)
     token = nodes.enrol(plane, plane.user("root", Role.ADMIN), site="north", labels={"gpu": "a"})
     told = nodes.register(plane, token, machine("one"))
-    assert told.server_public_key == plane.keyring.user_public_key()
+    assert told.server_public_key == CONTROL_KEY
     assert told.interval == plane.fleet.policy.interval
     node = plane.fleet.get(told.node_id)
     assert (node.state, node.site, node.labels) == (NodeState.CLEANING, "north", {"gpu": "a"})
@@ -48,7 +48,8 @@ def test_a_machine_joins_and_lives(database):
 def test_the_second_of_two_agents_with_one_identity_takes_over(plane, admin):
     token = nodes.enrol(plane, admin, uses=2)
     first = nodes.register(plane, token, machine("one"))
-    second = nodes.register(plane, token, machine("one"))
+    proof = nodes.Proof(credential=first.credential)
+    second = nodes.register(plane, token, machine("one"), proof)
     assert first.node_id == second.node_id
     with pytest.raises(UnauthorisedError):
         nodes.heartbeat(plane, first.credential, beat(1))
@@ -76,6 +77,9 @@ def test_tokens_and_credentials_are_kept_as_digests_alone(plane, admin):
         {"tunnel_key": "rm -rf /"},
         {"address": ""},
         {"address": "host\nother"},
+        {"address": "-oProxyCommand=id"},
+        {"address": "192.0.2.300"},
+        {"address": "fe80::1%eth0"},
         {"labels": {"gpu": "$(id)"}},
         {"labels": {"": "x"}},
         {"site": "north; south"},

@@ -350,6 +350,24 @@ def powers(school) -> dict[str, str]:
     return {name.partition("/")[2]: its["power"] for name, its in machines}
 
 
+def test_a_snapshot_of_a_label_that_is_there_is_refused_and_the_old_one_stays(school):
+    school.apply(roster(), people("alice", "bob"))
+    for name in ("promo/alice", "promo/bob"):
+        school.site.driver.write(name, "before")
+    first = classes.power(school, "promo", "snapshot", ["alice"], label="exam")
+    assert school.courier.wait(first, timeout=120)
+    school.site.driver.write("promo/alice", "after")
+    again = classes.power(school, "promo", "snapshot", label="exam")
+    assert school.courier.wait(again, timeout=120)
+    rows = {row.login: row for row in students.table(school, "promo")}
+    assert "promo/alice has a snapshot exam already" in rows["alice"].failed
+    assert "choose another label, or remove that snapshot first" in rows["alice"].failed
+    assert rows["bob"].failed == ""
+    kept = {name: its["kept"] for name, its in school.site.seen()["machines"].items()}
+    assert kept == {"promo/alice": {"exam": "before"}, "promo/bob": {"exam": "before"}}
+    assert school.states() == {"alice": "ready", "bob": "ready"}
+
+
 def test_a_start_that_was_refused_is_tried_again_by_retry(school):
     school.apply(roster(), people("alice"))
     school.site.driver.stop(MachineName("promo", "alice"))

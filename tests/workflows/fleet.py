@@ -26,6 +26,7 @@ from essaim.model.fleet import Announcement, LeaseState, NodeState, Quota, Wish
 from essaim.model.runs import RunState
 from essaim.plan.health import Policy
 from essaim.remote.accounts import NativeAccounts
+from essaim.store.audit.log import AuditLog
 from essaim.store.database import Database, open_database
 from essaim.store.events import Events
 from essaim.store.fleet import Fleet
@@ -72,6 +73,7 @@ class World:
         self.fleet = Fleet(database, PATIENT)
         self.leases = Leases(database, PATIENT)
         self.events = Events(database)
+        self.audit = AuditLog(database)
         self.people = People(database)
         self.journal = SqlJournal(database)
         self.homes = Homes(place / "homes")
@@ -86,7 +88,7 @@ class World:
             helper=native,
             journal=self.journal,
             remote=workers.remote,
-            keyring=workers.keyring,
+            gateway_keys=lambda: [workers.keyring.user_public_key()],
             homes=self.homes,
             dial=self.dial,
         )
@@ -144,7 +146,7 @@ class World:
                 host_key=self.workers.host_key(name),
                 tunnel=True,
             )
-            node, _ = self.fleet.register(digest(token), said, digest(f"of {token}"))
+            node, _ = self.fleet.register(digest(token), said, digest(f"of {token}"), proven=True)
             self.node_id = node.id
 
     def ready(self, *names: str) -> None:

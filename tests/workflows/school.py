@@ -106,7 +106,7 @@ class World:
                 except NotYetError:
                     continue
             driver.start(machine.name)
-            account = wanted_account(machine, student.key, filed.Keyring().user_public_key())
+            account = wanted_account(machine, student.key, [filed.Keyring().user_public_key()])
             driver.execute(machine.name, account.command)
             access = Access(digest=account.digest, key=student.key, host_key=filed.HOST_KEY)
             self.rosters.access.put(student.machine, access)

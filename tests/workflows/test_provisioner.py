@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from essaim.bootstrap import App
@@ -31,6 +33,20 @@ def test_a_setting_that_cannot_be_meant_is_refused(tmp_path):
     assert "native" in refused.value.hint
     app = App({**home, "ESSAIM_PROVISIONER": "ansible", "ESSAIM_PLAYBOOK": "/nowhere.yml"})
     with pytest.raises(SetupError, match=r"nowhere\.yml"):
+        _ = app.lending
+    app.close()
+
+
+def test_gateways_come_from_where_the_setting_says_and_through_tunnels(tmp_path):
+    home = {"ESSAIM_HOME": str(tmp_path), "ESSAIM_FORWARDING": "none"}
+    app = App({**home, "ESSAIM_GATEWAY_SOURCES": "192.0.2.7 10.1.0.0/24"})
+    direct = app.lending.entry(SimpleNamespace(tunnel=False))
+    assert direct.options() == 'restrict,pty,from="192.0.2.7,10.1.0.0/24"'
+    tunnelled = app.lending.entry(SimpleNamespace(tunnel=True))
+    assert tunnelled.options() == 'restrict,pty,from="127.0.0.1,::1"'
+    app.close()
+    app = App({**home, "ESSAIM_GATEWAY_SOURCES": "gateway.example.org"})
+    with pytest.raises(SetupError, match="ESSAIM_GATEWAY_SOURCES"):
         _ = app.lending
     app.close()
 

@@ -141,6 +141,6 @@ def test_what_is_wanted_comes_from_the_labels_of_the_machine():
     wanted = Machine(
         name=MachineName("promo", "alice"), size=Size(cores=1, memory=1), labels=labels, **values
     )
-    found = wanted_account(wanted, KEY, PLANE)
+    found = wanted_account(wanted, KEY, [PLANE])
     assert found.command[4:] == ["local", "alice", "2001", "/h", "A Doe x", f"{PLANE}\n{KEY}"]
-    assert found.digest != wanted_account(wanted, "", PLANE).digest
+    assert found.digest != wanted_account(wanted, "", [PLANE]).digest

@@ -1,27 +1,16 @@
 # Mount hook (lxc.hook.mount): copies what the container needs from the node into its root file
-# system.  Essaim's own mount hook sources this file; `set -eu` is in force, and the labels of the
-# machine are there as ESSAIM_LOGIN, ESSAIM_UID, ESSAIM_HOME, ….
+# system.  Essaim's own mount hook sources this file; `set -eu` is in force, the labels of the
+# machine are there as ESSAIM_LOGIN, ESSAIM_UID, ESSAIM_HOME, …, and so is `put`.
 #
 # It runs on the node, but in the container's user namespace: as the node's uid 100000, not as root.
 # So the files below belong to that uid (prepare-node.sh sees to it), and nothing else of the node
 # can be read from here.
 #
 # The container's root file system is the student's to change.  A link they left in it would lead
-# out of the container from here: every directory on the way is checked, and files are replaced,
-# never written through.
+# out of the container from here.  So write there with `put PATH MODE [MODE OF ITS FOLDER] <FILE`
+# only, which follows none, also if one appears meanwhile; never with `>`, cp or mkdir.
 
 source=${ESSAIM_DIRECTORY_FILES:-/etc/essaim/directory}
-target=$LXC_ROOTFS_MOUNT
-
-for part in etc etc/essaim etc/essaim/directory; do
-  target=$LXC_ROOTFS_MOUNT/$part
-  if [ -L "$target" ]; then
-    echo "mount hook: /$part of the container is a symbolic link; it must be a directory" >&2
-    exit 1
-  fi
-  [ -d "$target" ] || mkdir -m 755 "$target"
-done
-chmod 700 "$target"
 
 for file in ca.pem bind.password; do
   if [ ! -r "$source/$file" ]; then
@@ -30,6 +19,5 @@ for file in ca.pem bind.password; do
     echo "mount hook: cannot read $source/$file on this node: run prepare-node.sh here first" >&2
     exit 1
   fi
-  rm -f "$target/$file"
-  (umask 077 && cat "$source/$file" >"$target/$file")
+  put "etc/essaim/directory/$file" 600 700 <"$source/$file"
 done

@@ -13,11 +13,16 @@ from pathlib import Path
 #: In this order: each part uses only those before it.
 PARTS = (
     "common",
+    "mounts",
+    "identity",
     "belongings",
+    "traces",
+    "keyrings",
     "homes",
     "restoring",
     "access",
     "expiry",
+    "groups",
     "accounts",
     "helper",
     "server",

@@ -1,6 +1,7 @@
 """How leased accounts get in: SSH keys that root keeps, outside of every home.
 
 The SSH server looks for them nowhere else, so that no account can widen its access or keep it.
+They are the gateway's, and let it do what it lets its clients do.
 """
 
 from __future__ import annotations
@@ -12,9 +13,13 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from essaim.agent.belongings import FIRST_UID, LAST_UID
 from essaim.agent.common import Trouble, remove_file, tool, write_file
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 KEYS = Path("/etc/essaim/keys")  #: one file for each account
 SSHD_RULES = Path("/etc/ssh/sshd_config.d/essaim.conf")
@@ -49,11 +54,26 @@ _EFFECT = (
     "authenticationmethods publickey",
 )
 
+#: What may be forwarded: ports of this machine, to which any process on it could connect as well.
+OWN_PORTS = ("localhost", "127.0.0.1", "[::1]", "ip6-localhost")
 
-def give_keys(account: str, keys: list[str]) -> None:
+
+class Entry:
+    """From where an account is entered, anywhere if that is empty, and whether ports may be."""
+
+    def __init__(self, sources: Sequence[str] = (), *, forwarding: bool = True) -> None:
+        self.options = ["restrict", "pty"]
+        if forwarding:
+            self.options += ["port-forwarding", *(f'permitopen="{own}:*"' for own in OWN_PORTS)]
+        if sources:
+            self.options.append(f'from="{",".join(sources)}"')
+
+
+def give_keys(account: str, keys: list[str], entry: Entry) -> None:
     """Let the holders of these keys, and nobody else, log in as an account."""
     _make_keys()
-    write_file(KEYS / account, "".join(f"{key}\n" for key in keys), 0o644)
+    options = ",".join(entry.options)
+    write_file(KEYS / account, "".join(f"{options} {key}\n" for key in keys), 0o644)
 
 
 def set_rules() -> None:

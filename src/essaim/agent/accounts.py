@@ -12,8 +12,17 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from essaim.agent.access import KEYS, give_keys
-from essaim.agent.belongings import FIRST_UID, LAST_UID, Belongings, processes, taken_uids
+from essaim.agent.access import KEYS, Entry, give_keys
+from essaim.agent.belongings import (
+    FIRST_UID,
+    LAST_UID,
+    MOST_FOUND,
+    Belongings,
+    legible,
+    processes,
+    searched_mounts,
+    taken_uids,
+)
 from essaim.agent.common import NOTICES, SHELL, Trouble, remove_file, tool, write_file
 from essaim.agent.expiry import (
     TERMS,
@@ -25,7 +34,11 @@ from essaim.agent.expiry import (
     put_term,
     term_of,
 )
+from essaim.agent.groups import GROUPS, Rented, limit_account, remove_groups
 from essaim.agent.homes import home_of
+from essaim.agent.keyrings import clear_keyrings, keys_of, note_uids, noted_uids
+from essaim.agent.mounts import detach_mounts, left_mounts
+from essaim.agent.traces import AclSearch, files_named_after, remove_files_named_after
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -87,7 +100,15 @@ def listed() -> list[dict[str, Any]]:
     ]
 
 
-def make_account(account: str, keys: list[str], term: Term, limits: Mapping[str, int]) -> int:
+def make_account(
+    *,
+    account: str,
+    keys: list[str],
+    term: Term,
+    limits: Mapping[str, int],
+    rented: Rented,
+    entry: Entry,
+) -> int:
     """Make an account, or make one that is there as it should be; gives its uid."""
     words = ["-c", f"essaim lease until {term.expires_at}", "-e", last_day(term)]
     words += ["-p", "*", "-s", str(SHELL), "-d", home_of(account)]
@@ -100,18 +121,36 @@ def make_account(account: str, keys: list[str], term: Term, limits: Mapping[str,
             tool("usermod", *words, "-G", "", account)
         put_term(account, term)
         _write_limits(account, limits)
-        entry = pwd.getpwnam(account)
-        _open_home(entry)
-        give_keys(account, keys)
-    return entry.pw_uid
+        limit_account(account, rented)
+        made = pwd.getpwnam(account)
+        _open_home(made)
+        give_keys(account, keys, entry)
+    return made.pw_uid
+
+
+def next_uid() -> int:
+    """Take the uid after the one that was taken last, so that it was another's long ago.
+
+    Whoever calls this holds the lock of all accounts.
+    """
+    kept, taken = noted_uids(), taken_uids()
+    count = LAST_UID + 1 - FIRST_UID
+    # Machines that share a kernel begin at different places: so do its keyrings of theirs.
+    last = kept["last"] or FIRST_UID + int.from_bytes(os.urandom(4), "big") % count
+    turn = [FIRST_UID + (last - FIRST_UID + step) % count for step in range(1, count + 1)]
+    free = [uid for uid in turn if uid not in taken]
+    if not free:
+        raise Trouble("this machine has no uid left for another account: remove some")
+    # Not one whose keyrings could not be cleared, while there are others.
+    kept["last"] = next((uid for uid in free if uid not in kept["used"]), free[0])
+    kept["used"] = sorted({*kept["used"], kept["last"]})
+    note_uids(kept)
+    return int(kept["last"])
 
 
 def _add(account: str, words: list[str]) -> None:
     with held(""):
-        taken = taken_uids()
-        free = next((uid for uid in range(FIRST_UID, LAST_UID + 1) if uid not in taken), None)
-        if free is None:
-            raise Trouble("this machine has no uid left for another account: remove some")
+        free = next_uid()
         with contextlib.suppress(KeyError):
             grp.getgrnam(account)
             tool("groupdel", account)  # an interrupted `useradd` left it
@@ -187,32 +226,67 @@ def _is_over(entry: pwd.struct_passwd) -> bool:
     return True
 
 
-def set_term(account: str, term: Term) -> None:
-    """Make an account that is there end at another time."""
+def set_term(account: str, term: Term, rented: Rented | None = None) -> None:
+    """Make an account that is there end at another time, and hold it to what it has rented."""
     with held(account):
         if entry_of(account) is None:
             raise Trouble(f"there is no account {account} on this machine")
         put_term(account, term)
         tool("usermod", "-e", last_day(term), account)
+        if rented is not None:
+            limit_account(account, rented)
 
 
 def sweep(account: str) -> None:
     """Remove all that an account has on this machine, and what vanished ones have left."""
     things = _belongings(account)
+    things.abort_fuse()
     _leave_systemd(account)
     ended = things.end_processes()
     things.remove_jobs(account)
     if ended:
         things.end_processes()  # what a job has started meanwhile
     things.remove_ipc()
+    if account:
+        remove_groups(account)
+    others = [entry.pw_name for entry in known_accounts() if entry.pw_name != account]
+    detach_mounts(things.has, lambda name: _is_leased(name, others))
     for path in _named(account):
         tool("rm", "-rf", "--one-file-system", "--", str(path), allow=(0, 1))
     things.remove_files()
+    remove_files_named_after(things.has)
+    AclSearch(things.has, things.spares, searched_mounts()).remove()
+    _forget_keys(account)
+
+
+def _forget_keys(account: str) -> None:
+    """Clear the keyrings of this account, and of all that have vanished since the boot."""
+    with held(""):
+        kept = noted_uids()
+        alive = {entry.pw_uid for entry in pwd.getpwall() if entry.pw_name != account}
+        kept["used"] = [
+            uid
+            for uid in sorted({*kept["used"], *_own_uid(account)})
+            if uid in alive or not clear_keyrings(uid)
+        ]
+        note_uids(kept)
+
+
+def _own_uid(account: str) -> set[int]:
+    """Give an account's uid, if it is there: a playbook may have chosen it."""
+    entry = entry_of(account) if account else None
+    return {entry.pw_uid} if entry else set()
+
+
+def _is_leased(name: str, others: list[str]) -> bool:
+    return name not in others and ACCOUNT.fullmatch(name) is not None
 
 
 def proof(account: str, others: list[str]) -> list[str]:
     """Name everything that is left of an account and of all that are not among the others."""
-    spared = {e.pw_uid for e in known_accounts() if e.pw_name in others and e.pw_name != account}
+    others = [name for name in others if name != account]
+    spared = {e.pw_uid for e in known_accounts() if e.pw_name in others}
+    things = Belongings(spared)
     found = [
         f"account {entry.pw_name}"
         for entry in pwd.getpwall()
@@ -222,11 +296,27 @@ def proof(account: str, others: list[str]) -> list[str]:
         if account:
             grp.getgrnam(account)
             found.append(f"group {account}")
+    mounts = left_mounts(things.has, lambda name: _is_leased(name, others))
+    found += [f"mount {legible(mount.path)}" for mount in mounts]
+    if any(mount.is_fuse() for mount in mounts):
+        return [*found, "not searched: files, for such a mount may never answer"]
     found += [f"file {path}" for path in _named(account) if os.path.lexists(str(path))]
-    for line in Belongings(spared).left():
+    for line in [*things.left(), *_traces(account, things)]:
         if line not in found:
             found.append(line)
     return found
+
+
+def _traces(account: str, things: Belongings) -> list[str]:
+    """Name what follows a uid though it does not own it."""
+    found = [f"file {path}" for path in files_named_after(things.has)]
+    search = AclSearch(things.has, things.spares, searched_mounts())
+    found += [f"ACL on {legible(one.path)}" for one in search.entries()]
+    found += [f"not searched: {legible(error)}" for error in search.errors]
+    for uid in sorted({*noted_uids()["used"], *_own_uid(account)}):
+        if things.has(uid):
+            found += [f"keyring {name}" for name in keys_of(uid)]
+    return found[:MOST_FOUND]
 
 
 def _belongings(account: str) -> Belongings:
@@ -239,7 +329,10 @@ def _named(account: str) -> list[Path]:
     if not account:
         return []
     places = "/home /var/mail /var/spool/mail /var/spool/cron/crontabs /var/lib/systemd/linger"
-    places += f" /run/sudo/ts /var/lib/sudo/lectured /var/lib/sudo/ts {NOTICES} {TERMS} {KEYS}"
+    places += " /run/faillock /media /run/media /var/lib/AccountsService/users"
+    places += (
+        f" /run/sudo/ts /var/lib/sudo/lectured /var/lib/sudo/ts {NOTICES} {TERMS} {KEYS} {GROUPS}"
+    )
     return [_limits_file(account), *(Path(place, account) for place in places.split())]
 
 

@@ -13,20 +13,31 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused (to start again is of no 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import pwd
+import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from essaim.agent.accounts import expiry_of, known_accounts
-from essaim.agent.common import SERVICE, STATE, Trouble, as_user, drop_to, tool
+from essaim.agent.common import HELPER, SERVICE, STATE, Trouble, as_user, drop_to, tool
 from essaim.agent.expiry import clocks, term_of
+from essaim.agent.groups import AGENT_OOM, prefer
 from essaim.agent.helper import VERBS, run_helper
-from essaim.agent.loop import Agent, register, say
-from essaim.agent.server import REFUSED, Server, State
+from essaim.agent.identity import sign_challenge
+from essaim.agent.loop import Agent, describe, register, say
+from essaim.agent.server import REFUSED, Server, State, ask_challenge, fetch_authority
 from essaim.agent.setup import UNIT, install, installed, need_root, systemd_runs, uninstall
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: Seconds in which the helper signs.
+SIGN_WITHIN = 60
 
 
 def _label(text: str) -> tuple[str, str]:
@@ -58,7 +69,19 @@ def _parser() -> argparse.ArgumentParser:
         "--tunnel", action="store_true", help="nothing gets in: keep a connection to the gateway"
     )
     join.add_argument("--ca", default="", help="believe servers signed by this CA (a PEM file)")
-    join.add_argument("--insecure", action="store_true", help="allow http to another machine")
+    join.add_argument(
+        "--ca-pin",
+        default="",
+        metavar="sha256:DIGEST",
+        help="fetch the CA from the server, and believe it if this is its certificate's SHA-256",
+    )
+    join.add_argument(
+        "--insecure-http",
+        "--insecure",
+        dest="insecure",
+        action="store_true",
+        help="allow http to another machine: whoever can listen gets the token and may pose as us",
+    )
     join.add_argument("--no-run", action="store_true", help="only register")
     join.add_argument(
         "--again", action="store_true", help="leave the fleet of another server for this one"
@@ -83,21 +106,22 @@ def _join(asked: argparse.Namespace) -> None:
     token = sys.stdin.readline().strip() if asked.token == "-" else asked.token  # noqa: S105
     if not token:
         raise Trouble("joining takes a token: --token TOKEN, as `essaim nodes enrol` printed it")
-    ca = _authority(asked.ca)
     state = State(asked.state)
     root = os.geteuid() == 0 and asked.state == STATE
+    ca = _authority(asked, root=root)
     if asked.state == STATE and not os.access(STATE, os.W_OK) and not root:
         need_root("join")  # once it is installed, the service account may join by itself
-    Server(asked.server, ca=ca, insecure=asked.insecure)  # refused before anything is installed
     _check_fleet(asked, state)
+    server = Server(asked.server, ca=ca, insecure=asked.insecure)
+    # Before anything is installed: a server that we do not trust, or that refuses us, is told.
+    challenge = _apart(lambda: ask_challenge(server, token), "nobody" if root else "")
     if root and not installed():
         install()
-    if root:
-        # Nothing but the helper needs to be root, least of all what talks to the network.
-        entry = pwd.getpwnam(SERVICE)
-        as_user(entry.pw_uid, entry.pw_gid, lambda: register(asked, token, ca, state))
-    else:
-        register(asked, token, ca, state)
+    # Nothing but the helper needs to be root, least of all what talks to the network.
+    who = SERVICE if root else ""
+    told = _apart(lambda: describe(asked), who)
+    proof = _proof(challenge, told["host_key"])
+    _apart(lambda: register(asked, token, ca, state, told=told, proof=proof), who)
     if asked.no_run:
         return
     if root and systemd_runs():
@@ -107,8 +131,43 @@ def _join(asked: argparse.Namespace) -> None:
     _run(asked)
 
 
-def _authority(path: str) -> str:
+def _apart(work: Callable[[], Any], who: str) -> Any:
+    """Do something as that user; as who we are when it is empty."""
+    if not who:
+        return work()
+    entry = pwd.getpwnam(who)
+    return as_user(entry.pw_uid, entry.pw_gid, work)
+
+
+def _proof(challenge: str, host_key: str) -> dict[str, str]:
+    """Sign with the host key; root may by itself, others through the helper if it is there."""
+    if not challenge:
+        return {}
+    signature = ""
+    if os.geteuid() == 0:
+        signature = sign_challenge(challenge, host_key)
+    elif HELPER.exists():
+        with contextlib.suppress(OSError, ValueError, subprocess.SubprocessError):
+            done = subprocess.run(
+                ["sudo", "-n", str(HELPER), "sign"],
+                input=json.dumps({"challenge": challenge, "host_key": host_key}),
+                capture_output=True,
+                encoding="utf-8",
+                check=False,
+                timeout=SIGN_WITHIN,
+            )
+            signature = json.loads(done.stdout).get("signature") or ""
+    if not signature:
+        return {}
+    return {"Essaim-Challenge": challenge, "Essaim-Signature": signature}
+
+
+def _authority(asked: argparse.Namespace, *, root: bool) -> str:
     """Read certificates now: the service account may not be able to."""
+    path = asked.ca
+    if asked.ca_pin:
+        who = "nobody" if root else ""
+        return str(_apart(lambda: fetch_authority(asked.server, asked.ca_pin), who))
     try:
         return Path(path).read_text(encoding="ascii") if path else ""
     except OSError as exc:
@@ -134,6 +193,7 @@ def _check_fleet(asked: argparse.Namespace, state: State) -> None:
 def _run(asked: argparse.Namespace) -> None:
     if os.geteuid() == 0 and asked.state == STATE:
         entry = pwd.getpwnam(SERVICE)
+        prefer(os.getpid(), AGENT_OOM)
         drop_to(entry.pw_uid, entry.pw_gid)
         os.environ["HOME"] = entry.pw_dir
         os.chdir(entry.pw_dir)

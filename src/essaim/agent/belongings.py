@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from essaim.agent.common import PROGRAM_WITHIN, SAFE_PATH, Trouble, remove_file, tool
+from essaim.agent.mounts import mount_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +33,13 @@ _JOBS = ("/var/spool/cron/atjobs", "/var/spool/cron/atspool", "/var/spool/at")
 _ELSEWHERE = (
     "proc sysfs cgroup cgroup2 devpts securityfs debugfs tracefs bpf pstore configfs fusectl "
     "autofs binfmt_misc rpc_pipefs nsfs selinuxfs efivarfs squashfs iso9660 nfs nfs4 cifs smb3 9p "
-    "ceph glusterfs lustre afs"
+    "fuse ceph glusterfs lustre afs"
+)
+#: The kernel gives each such file system a folder of whom it was mounted for, in any namespace.
+_ABORT = (
+    "mount -n -t fusectl none /mnt 2>/dev/null || exit 0; "
+    'exec find /mnt -mindepth 2 -name abort "$@" -exec '
+    "sh -c 'for file; do echo 1 >\"$file\"; done' sh {} +"
 )
 
 
@@ -45,6 +52,15 @@ class Belongings:
     def has(self, uid: int) -> bool:
         """Say whether things of this owner are meant."""
         return FIRST_UID <= uid <= LAST_UID and uid not in self._spared
+
+    def spares(self, uid: int) -> bool:
+        """Say whether this is the uid of an account that stays."""
+        return uid in self._spared
+
+    def abort_fuse(self) -> None:
+        """End file systems that are processes, so that nothing waits for their answers."""
+        if Path("/sys/fs/fuse/connections").is_dir():
+            _names(["unshare", "-m", "sh", "-c", _ABORT, "sh", *self._owned()])
 
     def end_processes(self) -> bool:
         """Ask them to end, then kill until there are none; a fork loop is killed at once.
@@ -82,7 +98,7 @@ class Belongings:
 
     def remove_files(self) -> None:
         """Remove every file; of folders also what others have put there."""
-        for mount in _mounts():
+        for mount in searched_mounts():
             _find([mount, "-xdev", "-depth", *self._owned(), "-delete"])
             rest = ["rm", "-rf", "--one-file-system", "--", "{}", "+"]
             _find([mount, "-xdev", "-type", "d", *self._owned(), "-prune", "-execdir", *rest])
@@ -93,7 +109,7 @@ class Belongings:
         found += [f"{kind} {number}" for kind, number in self._sysv()]
         names, _ = _queues([*self._owned(), "-printf", "%f\\0"])
         found += [f"queue {legible(name)}" for name in names]
-        for mount in _mounts():
+        for mount in searched_mounts():
             names, errors = _find([mount, "-xdev", *self._owned(), "-print0"])
             found += [f"file {legible(name)}" for name in names]
             found += [f"not searched: {legible(error)}" for error in errors]
@@ -164,20 +180,17 @@ def _kill_all(uid: int) -> None:
     os.waitpid(child, 0)
 
 
-def _mounts() -> list[str]:
+def searched_mounts() -> list[str]:
     """List where local file systems that can be written are mounted, each tree once."""
     seen, found = set(), []
-    for line in Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines():
-        words = line.split()
-        device, root, place = words[2], words[3], words[4]
-        kind, _, options = words[words.index("-") + 1 :][:3]
-        if kind in _ELSEWHERE.split() or kind.startswith("fuse.") or options.split(",")[0] == "ro":
+    for mount in mount_table():
+        elsewhere = mount.kind in _ELSEWHERE.split() or mount.kind.startswith("fuse.")
+        if elsewhere or mount.options.split(",")[0] == "ro":
             continue
-        path = place.encode(errors="surrogateescape").decode("unicode_escape")
-        path = path.encode("latin-1").decode(errors="surrogateescape")
-        if (device, root) not in seen and os.path.isdir(path):  # noqa: PTH112 - may be any bytes
-            seen.add((device, root))
-            found.append(path)
+        one = (mount.device, mount.root)
+        if one not in seen and os.path.isdir(mount.path):  # noqa: PTH112 - may be any bytes
+            seen.add(one)
+            found.append(mount.path)
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import sys
 import time
 from typing import Any
 
+from essaim.agent.access import Entry
 from essaim.agent.accounts import (
     ACCOUNT,
     LIMITS,
@@ -17,6 +19,7 @@ from essaim.agent.accounts import (
     known_accounts,
     listed,
     make_account,
+    next_uid,
     proof,
     put_notice,
     remove_account,
@@ -25,8 +28,10 @@ from essaim.agent.accounts import (
 )
 from essaim.agent.common import HELPER_LOG, NOTICES, SAFE_PATH, Trouble, as_user, write_file
 from essaim.agent.expiry import Term, agreed, checked_moment, clocks
+from essaim.agent.groups import Rented, keep_limits
 from essaim.agent.homes import Outlet, home_of, pack
-from essaim.agent.restoring import restore_layers
+from essaim.agent.identity import sign_challenge
+from essaim.agent.restoring import MOST, restore_layers
 
 #: Bytes a request may have; what is restored comes after it.
 LONGEST_REQUEST = 1 << 20
@@ -90,6 +95,21 @@ def _asked_keys(request: dict[str, Any]) -> list[str]:
     return [f"{key.group(1)} {key.group(2)}" for key in found if key]
 
 
+def _asked_entry(request: dict[str, Any]) -> Entry:
+    """Give from where the gateway comes, as far as it is known, and what it lets be forwarded."""
+    sources = request.get("sources", [])
+    if not isinstance(sources, list):
+        raise Trouble("sources must be a list of addresses")
+    try:
+        for each in sources:
+            ipaddress.ip_network(str(each))
+    except ValueError as exc:
+        raise Trouble("each source must be an address or a network such as 10.0.0.0/24") from exc
+    return Entry(
+        [str(each) for each in sources], forwarding=request.get("forwarding", True) is True
+    )
+
+
 def _asked_term(request: dict[str, Any]) -> Term:
     """Give when a lease ends; `now` is what the server's clock says, ours if it does not say."""
     now = clocks()
@@ -105,11 +125,30 @@ def _create(request: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(given, dict) or not set(given) <= set(LIMITS):
         raise Trouble(f"limits may have {', '.join(LIMITS)} and nothing else")
     limits = {name: _asked_number(given, name) for name in given}
-    return {"uid": make_account(account, keys, _asked_term(request), limits)}
+    rented, entry = _asked_rented(request, limits.get("processes", 0)), _asked_entry(request)
+    uid = make_account(
+        account=account,
+        keys=keys,
+        term=_asked_term(request),
+        limits=limits,
+        rented=rented,
+        entry=entry,
+    )
+    return {"uid": uid}
+
+
+def _asked_rented(request: dict[str, Any], processes: int) -> Rented:
+    """Give what an account may use of the machine; what an earlier server does not say is all."""
+    given = request.get("rented") or {}
+    if not isinstance(given, dict):
+        raise Trouble("rented must be an object with cores, memory_mib and processes")
+    numbers = {name: _asked_number(given, name) for name in Rented._fields if name in given}
+    return Rented(**{"processes": processes, **numbers})
 
 
 def _expire(request: dict[str, Any]) -> dict[str, Any]:
-    set_term(asked_account(request), _asked_term(request))
+    rented = _asked_rented(request, 0) if "rented" in request else None
+    set_term(asked_account(request), _asked_term(request), rented)
     return {}
 
 
@@ -141,6 +180,7 @@ def _clean(_request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _reap(_request: dict[str, Any]) -> dict[str, Any]:
+    keep_limits(known_accounts())
     accounts = [entry.pw_name for entry in known_accounts()]
     return {"removed": [account for account in accounts if remove_account(account, due=True)]}
 
@@ -168,15 +208,28 @@ def _restore(request: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(layers, list):
         raise Trouble("layers must be the sizes of the layers that follow the request")
     sizes = [_asked_number({"each of layers": size}, "each of layers") for size in layers]
+    most = _asked_number(request, "most_mib") << 20 if "most_mib" in request else MOST
     entry = entry_of(account)
     if entry is None:
         raise Trouble(f"there is no account {account} on this machine")
     counts: dict[str, Any] = as_user(
         entry.pw_uid,
         entry.pw_gid,
-        lambda: restore_layers(sys.stdin.buffer, sizes, home_of(account)),
+        lambda: restore_layers(sys.stdin.buffer, sizes, home_of(account), most),
     )
     return counts
+
+
+def _uid(_request: dict[str, Any]) -> dict[str, Any]:
+    with held(""):
+        return {"uid": next_uid()}
+
+
+def _sign(request: dict[str, Any]) -> dict[str, Any]:
+    challenge, key = request.get("challenge"), request.get("host_key")
+    if not isinstance(challenge, str) or not isinstance(key, str):
+        raise Trouble("challenge and host_key must be texts")
+    return {"signature": sign_challenge(challenge, key)}
 
 
 def _turn(_request: dict[str, Any]) -> dict[str, Any]:
@@ -197,7 +250,9 @@ VERBS = {
     "message": _message,
     "save": _save,
     "restore": _restore,
+    "sign": _sign,
     "turn": _turn,
+    "uid": _uid,
 }
 
 

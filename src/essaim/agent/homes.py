@@ -23,6 +23,8 @@ import time
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from essaim.agent.mounts import below, mount_table
+
 LAYER = ".essaim-layer"  #: the name of the first member; a file of that name is not kept
 MTIME = "ESSAIM.mtime"  #: a file's time in ns: the one of the format is rounded
 #: What the ends of the formats may cost, and one entry apart from its content.
@@ -109,6 +111,9 @@ def pack(home: str, most: int, outlet: Outlet, since: int = 0) -> None:
 
 def walk(home: str) -> list[Kept]:
     """List what can be kept of a home, folders before what is in them."""
+    # File systems mounted there are not of the home, and one may never answer.
+    top = os.path.realpath(home)
+    others = {mount.path for mount in mount_table() if below(mount.path, top)}
     found, waiting = [], [""]
     while waiting:
         folder = waiting.pop()
@@ -117,7 +122,9 @@ def walk(home: str) -> list[Kept]:
         except OSError:
             continue
         for name in names:
-            one = _look(home, os.path.join(folder, name))  # noqa: PTH118 - any bytes
+            one = None
+            if not others or os.path.join(top, folder, name) not in others:  # noqa: PTH118 - any bytes
+                one = _look(home, os.path.join(folder, name))  # noqa: PTH118 - any bytes
             if one is not None:
                 found.append(one)
                 if stat.S_ISDIR(one.mode) and one.name.count("/") < DEEPEST:

@@ -36,20 +36,38 @@ def say(sentence: str) -> None:
     sys.stdout.flush()
 
 
-def register(asked: argparse.Namespace, token: str, ca: str, state: State) -> None:
-    """Announce this machine with an enrolment token, and keep what it is given."""
-    server = Server(asked.server, ca=ca, insecure=asked.insecure)
-    told = describe_node(
+def describe(asked: argparse.Namespace) -> dict[str, Any]:
+    """Describe this machine as it is to be announced."""
+    return describe_node(
         address=asked.address,
         port=asked.port,
         tunnel=asked.tunnel,
-        server=server.address,
+        server=asked.server.rstrip("/"),
         labels=dict(asked.label),
     )
+
+
+def register(
+    asked: argparse.Namespace,
+    token: str,
+    ca: str,
+    state: State,
+    *,
+    told: dict[str, Any],
+    proof: dict[str, str],
+) -> None:
+    """Announce this machine with an enrolment token, and keep what it is given.
+
+    `proof` are headers that show that it has its host key.
+    """
+    server = Server(asked.server, ca=ca, insecure=asked.insecure)
+    former = _former(state, server.address)
+    if former:
+        proof = {**proof, "Essaim-Credential": former}
     state.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     told.update(token=token, name=asked.name or os.uname().nodename, site=asked.site)
     told["tunnel_key"] = _tunnel_key(state) if asked.tunnel else ""
-    given = server.post("/api/workers/register", told)
+    given = server.post("/api/workers/register", told, more=proof)
     if not given.get("node_id") or not given.get("credential"):
         raise Trouble(f"{server.address} let us in without a name or a credential: is it Essaim?")
     kept = {
@@ -68,6 +86,14 @@ def register(asked: argparse.Namespace, token: str, ca: str, state: State) -> No
         _tunnel_key(state)
     state.write(kept)
     say(f"joined {server.address} as {kept['id']}")
+
+
+def _former(state: State, address: str) -> str:
+    """Give what this machine was given when it joined the same server before, if it did."""
+    with contextlib.suppress(Trouble):
+        kept = state.read()
+        return str(kept["credential"]) if kept["server"] == address else ""
+    return ""
 
 
 def _tunnel_key(state: State) -> str:

@@ -15,7 +15,11 @@ from typing import IO, Any
 from essaim.agent.common import Trouble
 from essaim.agent.homes import LAYER, MTIME
 
-LONGEST_HEADER = 256 << 20
+LONGEST_HEADER = 64 << 20
+#: Bytes of a home, when nobody says how large it may be.
+MOST = 1 << 30
+#: How much longer a layer may be than what it keeps: names and the ends of blocks.
+_MARGIN = 2
 _PIECE = 1 << 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _ASIDE = ".essaim-aside-"
@@ -38,6 +42,25 @@ class Part:
         return body
 
 
+class Plain:
+    """What a layer is unpacked from: Trouble when there is more of it than a home may hold.
+
+    A few hundred kilobytes can be packed so that they become gigabytes.
+    """
+
+    def __init__(self, packed: Any, most: int) -> None:
+        self._file = gzip.GzipFile(fileobj=packed)
+        self._left = most
+
+    def read(self, size: int = _PIECE) -> bytes:
+        """Read at most so many bytes."""
+        body = self._file.read(min(size, self._left + 1))
+        self._left -= len(body)
+        if self._left < 0:
+            raise Trouble("what was to be restored is refused: it is larger than a home may be")
+        return body
+
+
 class Restoring:
     """A home that becomes what its layers say, each unpacked over the ones before it.
 
@@ -46,8 +69,9 @@ class Restoring:
     special mode bits are dropped.
     """
 
-    def __init__(self, home: str) -> None:
+    def __init__(self, home: str, most: int = MOST) -> None:
         self._home = home
+        self._most = most * _MARGIN
         self._root = os.open(home, _FOLDER)
         self._folders: dict[str, str] = {}  #: inode to name, as of the layer before
         self._last: dict[str, tuple[int, int]] = {}  #: folder to mode and time
@@ -69,8 +93,8 @@ class Restoring:
     def unpack(self, stream: Any) -> None:
         """Unpack one layer; Trouble when it is damaged."""
         try:
-            plain = gzip.GzipFile(fileobj=stream)
-            with plain, tarfile.open(fileobj=plain, mode="r|", encoding="utf-8") as archive:
+            plain = Plain(stream, self._most)
+            with tarfile.open(fileobj=plain, mode="r|", encoding="utf-8") as archive:  # type: ignore[call-overload]
                 first = True
                 for entry in archive:
                     if first and entry.name == LAYER and entry.isreg():
@@ -186,9 +210,11 @@ class Restoring:
             os.close(other)
 
 
-def restore_layers(stream: IO[bytes], sizes: list[int], home: str) -> dict[str, int]:
-    """Make a home from layers that follow each other in a stream."""
-    restoring = Restoring(home)
+def restore_layers(
+    stream: IO[bytes], sizes: list[int], home: str, most: int = MOST
+) -> dict[str, int]:
+    """Make a home of at most so many bytes from layers that follow each other in a stream."""
+    restoring = Restoring(home, most)
     try:
         for size in sizes:
             restoring.unpack(Part(stream, size))

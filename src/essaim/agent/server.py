@@ -9,7 +9,6 @@ import os
 import pwd
 import re
 import socket
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -17,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
 from essaim.agent.common import AGENT_VERSION, Trouble, write_file
+from essaim.agent.groups import kind_of_groups, machine_memory
+from essaim.agent.identity import host_key_of
 
 if TYPE_CHECKING:
     import ssl
@@ -26,13 +27,22 @@ REFUSED = 3  #: the exit code after which starting again is of no use
 ANSWER_WITHIN = 15.0
 LONGEST_ANSWER = 1 << 20
 HTTP_UNAUTHORISED = 401
+HTTP_ABSENT = 404
 #: What the agent cannot do without.
 NEEDED = frozenset({"id", "credential", "server", "interval", "tunnel"})
 _LEASED = re.compile(r"l-[a-z0-9]{4,24}")
+_PIN = re.compile(r"sha256:[0-9a-f]{64}")
+_CERTIFICATE = re.compile(
+    "-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\\s]+-----END CERTIFICATE-----", re.ASCII
+)
 
 
 class RefusedError(Trouble):
     """The server does not know this agent, or not any more."""
+
+
+class AbsentError(Trouble):
+    """The server has nothing at that path: it is of an earlier release."""
 
 
 class Server:
@@ -48,7 +58,7 @@ class Server:
             if not insecure:
                 raise Trouble(
                     f"{address} would carry the credential in the clear: use https, "
-                    "or --insecure where nobody can listen"
+                    "or --insecure-http where nobody can listen"
                 )
             sys.stderr.write(
                 f"WARNING: whoever can listen on the way to {address} can pose as us\n"
@@ -65,13 +75,23 @@ class Server:
             self._opener.add_handler(web.ProxyHandler())
             self._opener.add_handler(web.HTTPSHandler(context=_trust(ca)))
 
-    def post(self, path: str, body: dict[str, Any], credential: str = "") -> dict[str, Any]:
-        """Send a JSON object and give the answer; Trouble says what the server said."""
+    def post(
+        self,
+        path: str,
+        body: dict[str, Any],
+        credential: str = "",
+        more: dict[str, str] | None = None,
+    ) -> dict[str, Any]:
+        """Send a JSON object and give the answer; Trouble says what the server said.
+
+        `more` are headers.
+        """
         from http.client import HTTPException  # noqa: PLC0415 - heavy, and no helper needs it
         from urllib import error  # noqa: PLC0415
         from urllib import request as web  # noqa: PLC0415
 
         headers = {"Content-Type": "application/json", "User-Agent": f"essaim/{AGENT_VERSION}"}
+        headers.update(more or {})
         if credential:
             headers["Authorization"] = f"Bearer {credential}"
         request = web.Request(  # noqa: S310 - the scheme was checked
@@ -141,6 +161,39 @@ def _distrust(address: str, error: ssl.SSLCertVerificationError) -> Trouble:
     )
 
 
+def fetch_authority(address: str, pin: str) -> str:
+    """Fetch the certificate of the server's authority, and give it if it is the pinned one.
+
+    Nobody is believed here: the pin, the SHA-256 of the certificate, says whether it is right.
+    """
+    import hashlib  # noqa: PLC0415 - heavy, and no helper needs it
+    import ssl  # noqa: PLC0415
+    from urllib import request as web  # noqa: PLC0415
+
+    if not _PIN.fullmatch(pin):
+        raise Trouble(f"{pin} is no pin: say sha256: and 64 hexadecimal digits")
+    if _address(address).scheme != "https":
+        raise Trouble(f"{address} shows no certificate that a pin could be of: say https://NAME")
+    open_to_all = ssl.create_default_context()
+    open_to_all.check_hostname, open_to_all.verify_mode = False, ssl.CERT_NONE
+    place = f"{address.rstrip('/')}/ca.pem"
+    try:
+        with web.urlopen(place, timeout=ANSWER_WITHIN, context=open_to_all) as answer:  # noqa: S310 - the scheme was checked
+            text = answer.read(LONGEST_ANSWER).decode("ascii")
+    except (OSError, ValueError) as exc:
+        raise Trouble(f"{place} cannot be fetched: {getattr(exc, 'reason', exc)}") from exc
+    found = _CERTIFICATE.findall(text)
+    pins = [f"sha256:{hashlib.sha256(ssl.PEM_cert_to_DER_cert(one)).hexdigest()}" for one in found]
+    if pin not in pins:
+        raise Trouble(
+            f"{place} is not the certificate authority that this machine was told to trust "
+            f"({pin}): somebody stands between, or the authority was changed; "
+            "`essaim nodes enrol` prints a new line",
+            code=REFUSED,
+        )
+    return f"{found[pins.index(pin)]}\n"
+
+
 def _trust(ca: str) -> ssl.SSLContext:
     import ssl  # noqa: PLC0415 - heavy, and the helper never needs it
 
@@ -158,6 +211,8 @@ def _refusal(address: str, error: HTTPError) -> Trouble:
         said += f"; {problem['hint']}" if problem.get("hint") else ""
     if error.code == HTTP_UNAUTHORISED:
         return RefusedError(f"{address} refuses us: {said}", code=REFUSED)
+    if error.code == HTTP_ABSENT:
+        return AbsentError(f"{address} answers {error.code}: {said}")
     return Trouble(f"{address} answers {error.code}: {said}", again=error.code >= 500)  # noqa: PLR2004
 
 
@@ -170,16 +225,26 @@ def _loopback(host: str) -> bool:
         return False
 
 
+def ask_challenge(server: Server, token: str) -> str:
+    """Ask for what the host key shall sign; empty when the server is of an earlier release."""
+    try:
+        return str(server.post("/api/workers/challenge", {"token": token}).get("challenge") or "")
+    except AbsentError:
+        return ""
+
+
 def describe_node(
     *, address: str, port: int, tunnel: bool, server: str, labels: dict[str, str]
 ) -> dict[str, Any]:
     """Describe this machine as it is announced."""
+    if kind_of_groups() == "none":
+        labels = {"limits": "none", **labels}
     told = {
         "cores": len(os.sched_getaffinity(0)),
-        "memory": _memory(),
+        "memory": machine_memory(),
         "labels": labels,
         "port": port,
-        "host_key": _host_key(port),
+        "host_key": host_key_of(port),
         "tunnel": tunnel,
         "agent_version": AGENT_VERSION,
     }
@@ -198,35 +263,6 @@ def beat_of(last: int) -> dict[str, Any]:
         "boot_id": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
         "seq": max(last + 1, since),
     }
-
-
-def _memory() -> int:
-    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        # A container may see less there than its kernel has; the first line is MemTotal, in KiB.
-        total = min(total, int(Path("/proc/meminfo").read_text().split()[1]) << 10)
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        with contextlib.suppress(OSError, ValueError):
-            total = min(total, int(Path(path).read_text()))
-    return total >> 20
-
-
-def _host_key(port: int) -> str:
-    """Give the key SSH clients of this machine will see."""
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        words = ["ssh-keyscan", "-T", "5", "-t", "ed25519", "-p", str(port), "127.0.0.1"]
-        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=30)
-        lines = [line.split() for line in done.stdout.splitlines() if not line.startswith("#")]
-        if lines:
-            return " ".join(lines[0][1:3])
-    for kind in ("ed25519", "ecdsa", "rsa"):
-        with contextlib.suppress(OSError):
-            text = Path(f"/etc/ssh/ssh_host_{kind}_key.pub").read_text()
-            return " ".join(text.split()[:2])
-    raise Trouble(
-        f"no SSH server answers on port {port} of this machine: install openssh-server and start "
-        "it, or say --port"
-    )
 
 
 def _own_address(server: str) -> str:

@@ -25,6 +25,7 @@ from essaim.agent.common import (
     tool,
     write_file,
 )
+from essaim.agent.groups import AGENT_OOM, CONTROLLERS, FOLDER, LEASE_OOM, TREE
 from essaim.agent.loop import say
 from essaim.agent.server import State, admit
 
@@ -46,6 +47,10 @@ while read -r who _ item value; do
     core) ulimit -c "$value" ;;
   esac
 done <"/etc/security/limits.d/essaim-$name.conf" || exit 1
+for group in {TREE}/{{{",".join(CONTROLLERS)}}}/{FOLDER}/"$name"/cgroup.procs; do
+  [ ! -w "$group" ] || echo $$ >"$group"
+done 2>/dev/null
+echo {LEASE_OOM} 2>/dev/null >/proc/$$/oom_score_adj
 export SHELL=/bin/bash
 [ $# != 0 ] || {{ cat "{NOTICES}/$name" 2>/dev/null; exec /bin/bash -l; }}
 exec /bin/bash "$@"
@@ -70,6 +75,7 @@ ExecStart=/usr/bin/env python3 -I {RUN}
 Restart=always
 RestartSec=5
 RestartPreventExitStatus=3
+OOMScoreAdjust={AGENT_OOM}
 
 [Install]
 WantedBy=multi-user.target

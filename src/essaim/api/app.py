@@ -10,10 +10,27 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from essaim import __version__
-from essaim.api import events, leases, nodes, people, problems, rosters, students, watching, website
+from essaim.api import (
+    access,
+    audit,
+    enrolments,
+    events,
+    invites,
+    leases,
+    nodes,
+    people,
+    problems,
+    rosters,
+    students,
+    watching,
+    website,
+)
+from essaim.api.audit_trail import AuditTrail
 from essaim.api.limits import Limiter
 from essaim.api.metrics import Exporter, Measured
 from essaim.api.options import Options
+from essaim.api.password_gate import PasswordGate
+from essaim.api.proxies import TrustedProxies
 from essaim.api.wire import SecureHeaders, SmallBodies
 
 if TYPE_CHECKING:
@@ -24,11 +41,15 @@ __all__ = ["Options", "create_app"]
 #: Those asked most come first.
 ROUTERS = (
     nodes.router,
+    enrolments.router,
     leases.router,
     people.router,
+    invites.router,
+    access.router,
     students.router,
     rosters.router,
     events.router,
+    audit.router,
     watching.router,
     website.router,
 )
@@ -64,12 +85,15 @@ def create_app(services: Services, options: Options | None = None) -> FastAPI:
     app.state.exporter = exporter
     shared = services.tries if told.together else None
     app.state.limiter = Limiter(told.rates, told.clock, shared)
+    app.state.password_gate = PasswordGate()
     problems.install(app)
     # Not included as routers: each of them would be walked through twice for every request.
     app.router.routes.extend(route for router in ROUTERS for route in router.routes)
+    app.add_middleware(AuditTrail, services=services)
     app.add_middleware(SmallBodies, most=told.most_bytes)
     app.add_middleware(SecureHeaders)
     app.add_middleware(Measured, exporter=exporter)
+    app.add_middleware(TrustedProxies, trusted=told.trusted_proxies)
     app.openapi = functools.cache(functools.partial(_openapi, app))  # type: ignore[method-assign]
     return app
 

@@ -5,10 +5,10 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from essaim.model import fleet
+from essaim.model import fleet, public_keys
+from essaim.usecases import api_tokens, people
 from essaim.usecases import leases as renting
 from essaim.usecases import nodes as joining
-from essaim.usecases import people
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJx1rKqXl7ZJcG9Vt0mC3o2y5QnC8m8m0mJ3H1g0Yy2k me@here"
 
@@ -33,7 +33,7 @@ Secret = Annotated[str, Field(min_length=1, max_length=1024), AfterValidator(_wh
 Word = Annotated[str, Field(pattern=WORD)]
 WordOrNothing = Annotated[str, Field(pattern=MAY_BE_EMPTY)]
 HostKey = Annotated[str, Field(max_length=8192, pattern=_all_of(joining.HOST_KEY))]
-PublicKey = Annotated[str, Field(max_length=8192, pattern=_all_of(renting.PUBLIC_KEY))]
+PublicKey = Annotated[str, Field(max_length=8192, pattern=_all_of(public_keys.PUBLIC_KEY))]
 Labels = Annotated[dict[Word, WordOrNothing], Field(max_length=renting.MOST_LABELS)]
 LeaseId = Annotated[str, Field(pattern=r"^l-[a-z0-9]{4,24}$", examples=["l-3k9x2m7q"])]
 
@@ -65,12 +65,30 @@ class NewPerson(Asked):
         examples=["a sentence that nobody guesses"],
         description="At least ten characters that nobody guesses",
     )
+    invite: str = Field(
+        "",
+        max_length=1024,
+        pattern=r"^[\x21-\x7e]*$",
+        examples=["invite_8fQ3kx"],
+        description="The code one was given, where sign-up needs one",
+    )
 
 
 class RefreshToken(Asked):
     """A refresh token, which serves once."""
 
     refresh: Secret = Field(examples=["refresh_kq3…"], description="From the last login or refresh")
+
+
+Current = Annotated[
+    str | None,
+    Field(
+        max_length=1024,
+        examples=["a sentence that nobody guesses"],
+        description="The caller's own password; not needed within ten minutes of a login",
+    ),
+    AfterValidator(lambda text: text if text is None else _whole(text)),
+]
 
 
 class Change(Asked):
@@ -95,6 +113,7 @@ class Change(Asked):
     )
     disabled: bool | None = Field(None, description="May not log in")
     password: Secret | None = Field(None, description="A new one; ends all their sessions")
+    current: Current = None
 
 
 class Limits(Asked):
@@ -110,6 +129,30 @@ class Limits(Asked):
         examples=[2000],
         description="Machine-hours in any thirty days",
     )
+    current: Current = None
+
+
+class NewToken(Asked):
+    """What a program shall be let in for."""
+
+    name: str = Field(
+        min_length=1,
+        max_length=60,
+        pattern=r"^[\w .@/-]+$",
+        examples=["nightly tests"],
+        description="What it is for, to recognise it",
+    )
+    scope: fleet.Scope = Field(
+        examples=["rent"],
+        description="What the program may do: read, rent, operate or admin; never more than you",
+    )
+    expires_in: int = Field(
+        api_tokens.USUAL,
+        ge=api_tokens.SHORTEST,
+        le=api_tokens.LONGEST,
+        description="Seconds until it ends",
+    )
+    current: Current = None
 
 
 class Enrolment(Asked):
@@ -121,6 +164,15 @@ class Enrolment(Asked):
     labels: Labels = Field(
         default_factory=dict, examples=[{"gpu": "no"}], description="Said of each of them"
     )
+    approve: bool = Field(
+        default=False, description="They serve nobody before an administrator approves each"
+    )
+
+
+class Joining(Asked):
+    """Who wants to join."""
+
+    token: Secret = Field(examples=["enrol_8fQ…"], description="The enrolment token")
 
 
 class Announcement(Asked):

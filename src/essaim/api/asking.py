@@ -1,6 +1,8 @@
 """Who asks, and of which control plane: what routes depend on."""
 
+import contextlib
 import ipaddress
+from collections.abc import Iterator
 from typing import Annotated, cast
 
 from fastapi import Depends, Request, Security
@@ -8,8 +10,10 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from essaim.api.limits import Limiter
 from essaim.api.options import Options
+from essaim.api.password_gate import PasswordGate
+from essaim.model.client_networks import client_network
 from essaim.model.errors import UnauthorisedError
-from essaim.model.fleet import User
+from essaim.model.fleet import Permission, Seen, User
 from essaim.usecases import people
 from essaim.usecases.services import Services
 
@@ -17,7 +21,9 @@ LONGEST = 4096
 FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 
 person = HTTPBearer(
-    scheme_name="access", auto_error=False, description="What /api/login returned as `access`"
+    scheme_name="access",
+    auto_error=False,
+    description="What /api/login returned as `access`, or an API token",
 )
 node = HTTPBearer(
     scheme_name="node", auto_error=False, description="The `credential` given to an agent"
@@ -63,9 +69,33 @@ async def the_token(shown: Shown) -> str:
     return _token(shown)
 
 
-def the_session(services: Plane, shown: Shown) -> people.Session:
-    """Who asks, as they are now."""
-    return people.authenticate(services, _token(shown))
+def the_session(request: Request, services: Plane, shown: Shown) -> people.Session:
+    """Who asks, as they are now: a person, or a program that may see or change things."""
+    seeing = request.method in ("GET", "HEAD")
+    return _authenticated(
+        request, services, shown, Permission.READ if seeing else Permission.CHANGE
+    )
+
+
+def the_tenant(request: Request, services: Plane, shown: Shown) -> people.Session:
+    """Who asks, as they are now: a person, or a program that may rent."""
+    return _authenticated(request, services, shown, Permission.RENT)
+
+
+def the_person(request: Request, services: Plane, shown: Shown) -> people.Session:
+    """Who asks, as they are now: a person, and no program."""
+    return _authenticated(request, services, shown, Permission.PERSONAL)
+
+
+def _authenticated(
+    request: Request,
+    services: Services,
+    shown: HTTPAuthorizationCredentials | None,
+    permission: Permission,
+) -> people.Session:
+    session = people.authenticate(services, _token(shown), permission)
+    request.state.user = session.user  # for the audit trail
+    return session
 
 
 async def the_credential(
@@ -77,6 +107,8 @@ async def the_credential(
 
 Token = Annotated[str, Depends(the_token)]
 Asking = Annotated[people.Session, Depends(the_session)]
+Renting = Annotated[people.Session, Depends(the_tenant)]
+InPerson = Annotated[people.Session, Depends(the_person)]
 Credential = Annotated[str, Depends(the_credential)]
 
 
@@ -88,11 +120,60 @@ async def the_address(request: Request) -> str:
 Address = Annotated[str, Depends(the_address)]
 
 
+async def the_network(address: Address) -> str:
+    """The network that counts as one client: an IPv4 address, a /64 of IPv6."""
+    return client_network(address)
+
+
+async def the_password_gate(request: Request) -> PasswordGate:
+    """Whose turn it is to have a password checked."""
+    return cast("PasswordGate", request.app.state.password_gate)
+
+
+ClientNetwork = Annotated[str, Depends(the_network)]
+Gate = Annotated[PasswordGate, Depends(the_password_gate)]
+
+
+async def the_origin(request: Request, address: Address) -> Seen:
+    """Where a session is used, for its owner to recognise it."""
+    return Seen(address, request.headers.get("user-agent", ""))
+
+
+Origin = Annotated[Seen, Depends(the_origin)]
+
+
+class Proof:
+    """Counts tries of a password beside those at the login: nobody guesses it elsewhere."""
+
+    def __init__(self, tries: Limiter, network: str) -> None:
+        self._tries = tries
+        self._network = network
+
+    @contextlib.contextmanager
+    def __call__(self, session: people.Session, password: str | None) -> Iterator[None]:
+        """Count one try when a password was sent; one that was right was no guess."""
+        name = f"{session.user.name} {self._network}"
+        keys = {"login address": self._network, "login name": name}
+        if password is not None:
+            self._tries.take(keys)
+        yield
+        if password is not None:
+            self._tries.give_back(keys)
+
+
+async def the_proof(tries: Tries, network: ClientNetwork) -> Proof:
+    """What guards the routes that take a password."""
+    return Proof(tries, network)
+
+
+Prove = Annotated[Proof, Depends(the_proof)]
+
+
 def the_watcher(request: Request, services: Plane, address: Address, shown: Shown) -> User | None:
     """An operator or whoever is on this computer, which is None; others are refused."""
     if shown is None and _is_local(address) and not any(h in request.headers for h in FORWARDED):
         return None
-    return people.authenticate(services, _token(shown)).user
+    return people.authenticate(services, _token(shown), Permission.READ).user
 
 
 Watcher = Annotated[User | None, Depends(the_watcher)]

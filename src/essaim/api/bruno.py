@@ -14,6 +14,7 @@ VARIABLES = {
     "server": "http://127.0.0.1:8080",
     "name": "ada",
     "password": "",
+    "invite": "",
     "access": "",
     "refresh": "",
     "lease": "",
@@ -26,7 +27,7 @@ KEPT = {
     "rent": {"lease": "id"},
 }
 #: Fields of a body that are taken from a variable.
-FROM_VARIABLES = {"name": "name", "password": "password", "refresh": "refresh", "lease": "lease"}
+FROM_VARIABLES = {name: name for name in ("name", "password", "invite", "refresh", "lease")}
 #: Of the requests that speak about oneself: other bodies have names of something else.
 ABOUT_ONESELF = ("signup", "login", "refresh", "extend", "release")
 
@@ -62,7 +63,7 @@ def _operations(document: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping
 
 
 def _environment() -> str:
-    secret = ("password", "access", "refresh", "node_credential")
+    secret = ("password", "invite", "access", "refresh", "node_credential")
     plain = "".join(
         f"  {name}: {value}\n" for name, value in VARIABLES.items() if name not in secret
     )

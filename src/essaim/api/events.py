@@ -109,7 +109,7 @@ async def _looks(
 
 def _look(services: Services, listener: Listener, after: int) -> list[fleet.Event]:
     # Each time anew, so that a session that ends also ends its streams.
-    session = people.authenticate(services, listener.token)
+    session = people.authenticate(services, listener.token, fleet.Permission.READ)
     return events.since(services, session.user, after, all=listener.everything)
 
 

@@ -54,6 +54,7 @@ class User(Given):
     machines: int = Field(description="At the same time", examples=[4])
     hours: float = Field(description="Machine-hours in any thirty days", examples=[200.0])
     disabled: bool = Field(description="May not log in")
+    pending: bool = Field(description="May not log in until an administrator approves the account")
 
     @classmethod
     def of(cls, user: fleet.User) -> Self:
@@ -66,6 +67,7 @@ class User(Given):
             machines=user.quota.machines,
             hours=user.quota.hours,
             disabled=user.disabled,
+            pending=user.pending,
         )
 
 
@@ -99,7 +101,8 @@ class GatewayAddress(Given):
     @classmethod
     def of(cls, gateway: Gateway) -> Self:
         """Say where a gateway is."""
-        return cls(host=gateway.host, port=gateway.port, host_key=gateway.host_key)
+        key = gateway.ask_key() if gateway.ask_key else gateway.host_key
+        return cls(host=gateway.host, port=gateway.port, host_key=key)
 
 
 class Registered(Given):
@@ -153,6 +156,7 @@ class Node(Given):
     checked_at: datetime | None = Field(description="When it was last checked")
     failures: int = Field(description="Checks that failed in a row")
     reason: str = Field(description="Why it is lost or quarantined")
+    waiting: bool = Field(description="For an administrator to approve it")
 
     @classmethod
     def of(cls, node: fleet.Node) -> Self:

@@ -4,16 +4,16 @@ import asyncio
 import time
 from typing import Annotated, Any
 
-from fastapi import Header, Path, Query, Response
+from fastapi import Header, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from essaim.api.asked import Extend, Release, Rent
-from essaim.api.asking import Asking, Plane, Token, Told
+from essaim.api.asking import Asking, Plane, Renting, Token, Told
 from essaim.api.given import Lease, LeaseDetail, RunInFull, Visit
 from essaim.api.pages import LINK, Paged
 from essaim.api.problems import answers
 from essaim.api.routes import routes
-from essaim.model.fleet import LeaseState, User
+from essaim.model.fleet import LeaseState, Permission, User
 from essaim.usecases import leases, people, runs
 from essaim.usecases.leases import LeaseView
 from essaim.usecases.services import Services
@@ -70,20 +70,25 @@ async def rent(
     services: Plane,
     told: Told,
     token: Token,
+    request: Request,
     response: Response,
     idempotency_key: IdempotencyKey = "",
 ) -> LeaseDetail:
     """Rent machines; waits a moment for them to be ready."""
-    by, view = await run_in_threadpool(_rented, services, token, body, idempotency_key)
+    by, view = await run_in_threadpool(_rented, request, services, token, body, idempotency_key)
+    request.state.object = view.lease.id
     view = await _ready(services, by, view, body.patience)
     response.status_code = _status(view.lease.state)
     response.headers["Location"] = f"/api/leases/{view.lease.id}"
     return LeaseDetail.seen(view, told.gateway)
 
 
-def _rented(services: Services, token: str, body: Rent, key: str) -> tuple[User, LeaseView]:
+def _rented(
+    request: Request, services: Services, token: str, body: Rent, key: str
+) -> tuple[User, LeaseView]:
     # In one thread: to change threads costs as much as to ask the database.
-    by = people.authenticate(services, token).user
+    by = people.authenticate(services, token, Permission.RENT).user
+    request.state.user = by
     made = leases.rent(services, by, body.wish(), body.public_key, key=key)
     return by, leases.view(services, made)
 
@@ -107,18 +112,20 @@ async def _ready(services: Services, by: User, view: LeaseView, patience: float)
         view = await run_in_threadpool(leases.lease, services, by, view.lease.id)
 
 
-@router.post("/extend", responses=answers(401, 404, 409))
-def extend(body: Extend, services: Plane, session: Asking) -> Lease:
+@router.post("/extend", responses=answers(401, 403, 404, 409))
+def extend(body: Extend, services: Plane, session: Renting, request: Request) -> Lease:
     """Keep machines longer, within the quota."""
+    request.state.object = body.lease
     return Lease.of(leases.extend(services, session.user, body.lease, body.seconds))
 
 
-@router.post("/release", responses=answers(401, 404, 409))
-def release(body: Release, services: Plane, session: Asking) -> Lease:
+@router.post("/release", responses=answers(401, 403, 404, 409))
+def release(body: Release, services: Plane, session: Renting, request: Request) -> Lease:
     """Give machines back.  Done twice, it is done once.
 
     With `failed`, a lease that asked for it is held a while first; a second release ends that.
     """
+    request.state.object = body.lease
     return Lease.of(leases.release(services, session.user, body.lease, failed=body.failed))
 
 

@@ -86,13 +86,15 @@ class Limiter:
         rate = self._rates[kind]
         return Try(kind=kind, key=key, gap=rate.gap, within=rate.seconds)
 
-    def give_back(self, kind: str, key: str) -> None:
-        """Take back one try, which turned out not to be a guess."""
+    def give_back(self, keys: Mapping[str, str]) -> None:
+        """Take back one try of each kind and key, which turned out not to be a guess."""
         if self._shared is not None:
-            self._shared.give_back(self._try(kind, key))
+            for kind, key in keys.items():
+                self._shared.give_back(self._try(kind, key))
         with self._lock:
-            if (kind, key) in self._even_at:
-                self._even_at[kind, key] -= self._rates[kind].gap
+            for kind, key in keys.items():
+                if (kind, key) in self._even_at:
+                    self._even_at[kind, key] -= self._rates[kind].gap
 
     def _wait(self, kind: str, key: str, now: float) -> float:
         rate = self._rates[kind]

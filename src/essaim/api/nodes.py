@@ -2,14 +2,13 @@
 
 from typing import Annotated
 
-from fastapi import Path
+from fastapi import Depends, Header, Path, Request
 from starlette.concurrency import run_in_threadpool
 
-from essaim.api.asked import Announcement, Beat, Drain, Enrolment
-from essaim.api.asking import Address, Asking, Credential, Plane, Told, Tries
+from essaim.api.asked import Announcement, Beat, Drain
+from essaim.api.asking import Asking, ClientNetwork, Credential, Plane, Told, Tries
 from essaim.api.given import (
     Commands,
-    EnrolmentToken,
     GatewayAddress,
     GatewayPlace,
     Node,
@@ -23,26 +22,53 @@ from essaim.usecases import nodes
 from essaim.usecases.services import Services
 
 router = routes("fleet")
+#: Characters of a header; a signature by a large RSA key has some 3000.
+LONGEST = 8192
 
 NodeId = Annotated[
     str, Path(description="Which node", pattern=r"^n-[a-z0-9]{1,32}$", examples=["n-5c1d9e0a77"])
 ]
 
 
-@router.post("/enrolments", status_code=201, responses=answers(401, 403))
-def enrol(body: Enrolment, services: Plane, session: Asking) -> EnrolmentToken:
-    """Make a token with which machines join, for administrators."""
-    token = nodes.enrol(services, session.user, **body.model_dump())
-    return EnrolmentToken(token=token)
+async def the_proof(
+    essaim_challenge: Annotated[
+        str, Header(max_length=LONGEST, description="What /api/workers/challenge gave")
+    ] = "",
+    essaim_signature: Annotated[
+        str, Header(max_length=LONGEST, description="Of that, by the host key: SSHSIG in base64")
+    ] = "",
+    essaim_credential: Annotated[
+        str, Header(max_length=LONGEST, description="What it was given when it joined before")
+    ] = "",
+) -> nodes.Proof:
+    """How a machine shows that it has its host key.
+
+    In headers: a process of an earlier release refuses fields that it does not know.
+    """
+    return nodes.Proof(
+        challenge=essaim_challenge, signature=essaim_signature, credential=essaim_credential
+    )
+
+
+Shown = Annotated[nodes.Proof, Depends(the_proof)]
 
 
 @router.post("/workers/register", status_code=201, responses=answers(401, 429))
 def register(
-    body: Announcement, services: Plane, told: Told, tries: Tries, address: Address
+    *,
+    body: Announcement,
+    services: Plane,
+    told: Told,
+    tries: Tries,
+    network: ClientNetwork,
+    request: Request,
+    proof: Shown,
 ) -> Registered:
     """Join the fleet with an enrolment token."""
-    tries.take({"register address": address, "register name": body.name})
-    joined = nodes.register(services, body.token, body.said())
+    tries.take({"register address": network, "register name": f"{body.name} {network}"})
+    request.state.object = body.name
+    always = told.always_signed
+    joined = nodes.register(services, body.token, body.said(), proof, always=always)
     return Registered(
         node_id=joined.node_id,
         credential=joined.credential,

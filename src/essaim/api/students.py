@@ -7,8 +7,8 @@ from typing import Annotated, Literal, Self
 from fastapi import Depends, Header, Path
 from pydantic import Field
 
-from essaim.api.asked import KEY, Asked, PublicKey, Secret
-from essaim.api.asking import Address, Asking, Plane, Told, Tries
+from essaim.api.asked import KEY, Asked, Current, PublicKey, Secret
+from essaim.api.asking import Asking, ClientNetwork, InPerson, Plane, Prove, Told, Tries
 from essaim.api.given import Access, Given, access_of, when
 from essaim.api.options import Gateway
 from essaim.api.pages import LINK, Paged
@@ -16,7 +16,7 @@ from essaim.api.problems import answers
 from essaim.api.routes import routes
 from essaim.model import machines
 from essaim.model.words import language, words
-from essaim.usecases import seats
+from essaim.usecases import people, seats
 from essaim.usecases.students import Row
 
 router = routes("students")
@@ -95,6 +95,7 @@ class Key(Asked):
     """The SSH key a student logs in with."""
 
     public_key: PublicKey = Field(examples=[KEY], description="One line of ~/.ssh/*.pub")
+    current: Current = None
 
 
 class Snapshot(Given):
@@ -132,18 +133,18 @@ def my_machines(services: Plane, session: Asking, shown: Shown) -> list[Student]
     return [shown(row) for row in seats.mine(services, session.user)]
 
 
-@router.post("/students/claim", responses=answers(401, 404, 429))
+@router.post("/students/claim", responses=answers(401, 403, 404, 429))
 def claim(
     *,
     body: Code,
     services: Plane,
     session: Asking,
     tries: Tries,
-    address: Address,
+    network: ClientNetwork,
     shown: Shown,
 ) -> Student:
     """Take possession of one's machine with the code one was given, once."""
-    tries.take({"login address": address})
+    tries.take({"claim address": network})
     return shown(seats.claim(services, session.user, body.code))
 
 
@@ -171,7 +172,7 @@ def one_student(
 
 
 @router.put(
-    "/students/{roster}/{login}/key", status_code=202, responses=answers(401, 403, 404, 422)
+    "/students/{roster}/{login}/key", status_code=202, responses=answers(401, 403, 404, 422, 429)
 )
 def put_key(
     *,
@@ -179,14 +180,17 @@ def put_key(
     login: Login,
     body: Key,
     services: Plane,
-    session: Asking,
+    session: InPerson,
     shown: Shown,
+    prove: Prove,
 ) -> Student:
     """Say which SSH key opens one's machine; the one before opens it no more.
 
     For the student and for operators.  `key_ready` says when the machine has it: one that is off
-    takes it when it starts.
+    takes it when it starts.  Ten minutes after a login it needs the caller's password.
     """
+    with prove(session, body.current):
+        people.confirm(services, session, body.current)
     return shown(seats.put_key(services, session.user, roster, login, body.public_key))
 
 

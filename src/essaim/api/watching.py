@@ -1,4 +1,4 @@
-"""Routes for those who run the server: is it alive, how is the fleet, and the agent's text."""
+"""Routes for those who run the server: is it alive, how is the fleet; what machines fetch."""
 
 from fastapi import Request
 from fastapi.responses import PlainTextResponse
@@ -15,6 +15,8 @@ router = routes("operation", prefix="")
 
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
 TEXT = {"content": {"text/plain": {"schema": {"type": "string"}}}}
+PEM_TYPE = "application/pem-certificate-chain"
+PEM = {"content": {PEM_TYPE: {"schema": {"type": "string"}}}}
 CODE = {"content": {"text/x-python": {"schema": {"type": "string"}}}}
 
 
@@ -40,6 +42,16 @@ def metrics(services: Plane, watcher: Watcher, request: Request) -> PlainTextRes
     """Numbers for Prometheus, for operators and for whoever is on this computer."""
     exporter: Exporter = request.app.state.exporter
     return PlainTextResponse(exporter.text(services, watcher), media_type=METRICS)
+
+
+@router.get("/ca.pem", response_class=PlainTextResponse, responses={200: PEM, **answers(404)})
+def authority(told: Told) -> PlainTextResponse:
+    """Fetch the certificate of the authority that signs for this server."""
+    if not told.authority:
+        raise UnknownError(
+            "this server names no certificate authority", hint="ESSAIM_CA of the API names its file"
+        )
+    return PlainTextResponse(told.authority, media_type=PEM_TYPE)
 
 
 @router.get("/agent.py", response_class=PlainTextResponse, responses={200: CODE, **answers(404)})

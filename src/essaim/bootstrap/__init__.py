@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from essaim.bootstrap.drivers import make_driver
+from essaim.bootstrap.identity import Identity
+from essaim.bootstrap.pools import POOLS, read_pool
 from essaim.bootstrap.servers import Servers
 from essaim.model.errors import SetupError
 from essaim.model.machines import Closes
@@ -24,24 +26,10 @@ if TYPE_CHECKING:
     from essaim.model.stacks import Site
     from essaim.plan.health import Policy
     from essaim.remote.keyring import Keyring
+    from essaim.remote.signing_keys import SigningKeys
     from essaim.remote.ssh import Remote
-    from essaim.store.classes import Classes
-    from essaim.store.database import Database
-    from essaim.store.events import Events
     from essaim.store.fleet import Fleet
-    from essaim.store.journal import SqlJournal
     from essaim.store.leases import Leases
-    from essaim.store.logs import CommandLogs
-    from essaim.store.metrics import Metrics
-    from essaim.store.people import People
-    from essaim.store.reservations import Reservations
-    from essaim.store.rosters import Rosters
-    from essaim.store.settings import Settings
-    from essaim.store.stacks import Stacks
-    from essaim.store.tries import Tries
-    from essaim.store.turns import Turns
-    from essaim.store.visits import Visits
-    from essaim.store.workers import Workers
     from essaim.workflows.lending import Lending
     from essaim.workflows.schooling import School
     from essaim.workflows.ways import Ways
@@ -49,10 +37,6 @@ if TYPE_CHECKING:
 #: How many may do a thing at once on a site that does not say.
 SLOTS = {"create": 16, "start": 8, "destroy": 16, "paced": 100_000}
 PROVISIONERS = ("native", "ansible")
-#: Connections to a database server, kept and for moments, by kind of process: as many as it has
-#: threads that ask.  Any other kind has what `store.database` says.  An API under load needs all of
-#: them all the time, and to open one costs more than most requests do.
-POOLS = {"api": (40, 0), "controller": (4, 16), "gateway": (4, 16), "check": (1, 3)}
 
 
 def state_home(environ: Mapping[str, str]) -> Path:
@@ -71,27 +55,18 @@ def cache_home(environ: Mapping[str, str]) -> Path:
     return Path(base) / "essaim"
 
 
-def _pool(said: str) -> tuple[int, int] | None:
-    """Read `8` or `8+32`: connections that are kept, and more for moments."""
-    if not said:
-        return None
-    kept, _, more = said.partition("+")
-    if not kept.isdigit() or not (more or "0").isdigit() or not int(kept):
-        raise SetupError(
-            f"ESSAIM_POOL={said}: this is no number of connections", hint="say 8, or 8+32"
-        )
-    return int(kept), int(more or 0)
-
-
-class App:
+class App(Identity):
     """One control plane.  Parts are made, and their libraries imported, when first used."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ, *, kind: str = "command") -> None:
+        super().__init__(environ)
         self.home = state_home(environ)
         self.keys = Path(environ.get("ESSAIM_KEYS") or self.home / "keys").absolute()
+        #: The one key that gateways, controllers and workers share may be in a folder of its own.
+        self.inner_keys = Path(environ.get("ESSAIM_INNER_KEYS") or self.keys).absolute()
         self.homes = Path(environ.get("ESSAIM_HOMES") or self.home / "homes").absolute()
         self.kind = kind  #: of process: api, controller, gateway, worker, serve, command, check
-        self.pool = _pool(environ.get("ESSAIM_POOL") or "") or POOLS.get(kind)
+        self.pool = read_pool(environ.get("ESSAIM_POOL") or "") or POOLS.get(kind)
         #: Whether runs are carried in this process when there is no broker.
         self.carries = kind not in ("api", "gateway", "check")
         self.cache = cache_home(environ)
@@ -115,6 +90,8 @@ class App:
         self.playbook = Path(path).absolute() if (path := environ.get("ESSAIM_PLAYBOOK")) else None
         #: What clients may forward through the gateway: ports of their machine, or none.
         self.forwarding = environ.get("ESSAIM_FORWARDING") or "machine"
+        #: Addresses or networks that gateways come from, as machines see them; none: any.
+        self.gateway_sources = (environ.get("ESSAIM_GATEWAY_SOURCES") or "").split()
         #: A command finishes what it was asked for, not what somebody else has stopped; a server
         #: takes all that is due.
         self.own_only = True
@@ -127,48 +104,6 @@ class App:
         self.desktops, self.directory = self._servers.desktops, self._servers.directory
         self._drivers: dict[str, tuple[Site, Driver]] = {}
         self._making = threading.Lock()
-
-    @functools.cached_property
-    def database(self) -> Database:
-        """The database, brought up to date."""
-        from essaim.store.database import POOL, open_database
-        from essaim.store.migrate import migrate
-
-        database = open_database(self.database_url, self.pool or POOL)
-        migrate(database)
-        if self.site_queues:
-            from essaim.store.adding import SITE_QUEUES
-
-            database.engine.update_execution_options(**{SITE_QUEUES: True})
-        return database
-
-    @functools.cached_property
-    def journal(self) -> SqlJournal:
-        """Runs and their steps."""
-        from essaim.store.journal import SqlJournal
-
-        return SqlJournal(self.database)
-
-    @functools.cached_property
-    def stacks(self) -> Stacks:
-        """Stacks, machines, applied roles and plans."""
-        from essaim.store.stacks import Stacks
-
-        return Stacks(self.database)
-
-    @functools.cached_property
-    def logs(self) -> CommandLogs:
-        """What commands printed."""
-        from essaim.store.logs import CommandLogs
-
-        return CommandLogs(self.database)
-
-    @functools.cached_property
-    def people(self) -> People:
-        """People and their sessions."""
-        from essaim.store.people import People
-
-        return People(self.database)
 
     @functools.cached_property
     def policy(self) -> Policy:
@@ -192,92 +127,16 @@ class App:
         return Leases(self.database, self.policy)
 
     @functools.cached_property
-    def events(self) -> Events:
-        """What happened."""
-        from essaim.store.events import Events
-
-        return Events(self.database)
-
-    @functools.cached_property
-    def visits(self) -> Visits:
-        """Who came through the gateway."""
-        from essaim.store.visits import Visits
-
-        return Visits(self.database)
-
-    @functools.cached_property
-    def metrics(self) -> Metrics:
-        """Figures for monitoring."""
-        from essaim.store.metrics import Metrics
-
-        return Metrics(self.database)
-
-    @functools.cached_property
-    def turns(self) -> Turns:
-        """Whose turn it is, of the processes of this control plane."""
-        from essaim.store.turns import Turns
-
-        return Turns(self.database)
-
-    @functools.cached_property
-    def workers(self) -> Workers:
-        """Which processes of this control plane live."""
-        from essaim.store.workers import Workers
-
-        return Workers(self.database)
-
-    @functools.cached_property
-    def settings(self) -> Settings:
-        """Secrets and choices that all processes share."""
-        from essaim.store.settings import Settings
-
-        return Settings(self.database)
-
-    @functools.cached_property
     def plane(self) -> str:
         """Which control plane this is, for the marks that it leaves on sites."""
         return self.settings.secret("plane").hex()[:12]
 
     @functools.cached_property
-    def reservations(self) -> Reservations:
-        """Numbers of sites that one machine at most may have."""
-        from essaim.store.reservations import Reservations
-
-        return Reservations(self.database)
-
-    @functools.cached_property
-    def rosters(self) -> Rosters:
-        """Rosters and their students."""
-        from essaim.store.rosters import Rosters
-
-        return Rosters(self.database)
-
-    @functools.cached_property
-    def classes(self) -> Classes:
-        """Who teaches a roster, and when."""
-        from essaim.store.classes import Classes
-
-        return Classes(self.database)
-
-    @functools.cached_property
     def school(self) -> School:
         """What the steps of students' machines act through."""
-        from essaim.workflows.schooling import School
+        from essaim.bootstrap.lending import make_school
 
-        return School(
-            rosters=self.rosters,
-            journal=self.journal,
-            names=self.names,
-            addresses=self.addresses,
-            desktops=self.desktops,
-        )
-
-    @functools.cached_property
-    def tries(self) -> Tries:
-        """Who tried how often, at all processes together."""
-        from essaim.store.tries import Tries
-
-        return Tries(self.database)
+        return make_school(self)
 
     @functools.cached_property
     def ways(self) -> Ways:
@@ -285,8 +144,7 @@ class App:
         from essaim.store.tunnels import Tunnels
         from essaim.workflows.ways import Ways
 
-        key = functools.cache(lambda: self.settings.secret("gateway.inner"))
-        return Ways(Tunnels(self.database), key)
+        return Ways(Tunnels(self.database), self.signing_keys["inner"])
 
     @functools.cached_property
     def keyring(self) -> Keyring:
@@ -294,6 +152,14 @@ class App:
         from essaim.remote.keyring import Keyring
 
         return Keyring(self.keys)
+
+    @functools.cached_property
+    def signing_keys(self) -> Mapping[str, SigningKeys]:
+        """Secrets that the processes sign with, by kind."""
+        from essaim.bootstrap.signing_keys import make_signing_keys
+
+        folders = {"access": self.keys, "inner": self.inner_keys}
+        return make_signing_keys(folders, lambda: self.settings)
 
     @functools.cached_property
     def images(self) -> Images:

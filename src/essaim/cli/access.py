@@ -6,16 +6,18 @@ import json
 import os
 import re
 import shlex
+import socket
 import subprocess
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from essaim.cli.session import client_home, only_one, write_private
 from essaim.cli.tongue import tell
-from essaim.model.errors import RejectedError, SetupError, UnknownError
+from essaim.model.errors import EssaimError, RejectedError, SetupError, UnknownError
 
 #: Looked for in ~/.ssh, the best first.
 USUAL = ("id_ed25519", "id_ed25519_sk", "id_ecdsa", "id_ecdsa_sk", "id_rsa")
@@ -23,6 +25,8 @@ LEASE = re.compile(r"(l-[a-z0-9]{4,24})(?:\.(\d{1,5}))?")
 #: No lease lasts longer, so what is remembered of one is forgotten.
 FORGOTTEN = 200 * 86400
 SSH = 22
+#: Seconds a remembered gateway has to accept a connection before the server is asked again.
+_LISTENS = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +140,13 @@ def way_in(lease: dict[str, Any], identity: str) -> Way | None:
     access = lease.get("access")
     if not access:
         return None
+    way = through(access, identity, machines=max(1, len(lease.get("nodes") or ())))
+    remember(lease["id"], way)
+    return way
+
+
+def through(access: dict[str, Any], identity: str, *, machines: int = 1) -> Way:
+    """The way through the gateway as the server tells it, with the gateway's host key pinned."""
     gateway = access["gateway"]
     way = Way(
         account=access["user"],
@@ -143,10 +154,9 @@ def way_in(lease: dict[str, Any], identity: str) -> Way | None:
         port=int(gateway["port"]),
         host_key=gateway["host_key"],
         identity=identity,
-        machines=max(1, len(lease.get("nodes") or ())),
+        machines=machines,
     )
     pin(way.host, way.port, way.host_key)
-    remember(lease["id"], way)
     return way
 
 
@@ -182,9 +192,8 @@ def _folder() -> Path:
     return folder
 
 
-def enter(name: str, command: list[str]) -> NoReturn:
-    """Become an ssh session on a machine of a lease: `l-3k9x2m7q`, or `l-3k9x2m7q.2`."""
-    words = lease_command(name, command)
+def enter(words: list[str]) -> NoReturn:
+    """Become an ssh session."""
     try:
         os.execvp(words[0], words)  # noqa: S606 - an argument list; ssh takes over the terminal
     except FileNotFoundError as error:
@@ -197,16 +206,30 @@ def lease_command(name: str, command: list[str] | None = None) -> list[str]:
     if found is None:
         raise UnknownError(f"{name} is no lease", hint="essaim leases lists yours")
     lease, number = found[1], int(found[2] or 1)
-    way = remembered(lease) or _asked(lease)
-    return way.command(number, command)
+    known = remembered(lease)
+    if known is None:
+        return _asked(lease).command(number, command)
+    if not _listens(known):
+        # The gateway may have moved.  If the server does not say so either, ssh says what is wrong.
+        with suppress(EssaimError):
+            known = _asked(lease, known.identity)
+    return known.command(number, command)
 
 
-def _asked(lease: str) -> Way:
+def _listens(way: Way) -> bool:
+    try:
+        socket.create_connection((way.host, way.port), timeout=_LISTENS).close()
+    except OSError:
+        return False
+    return True
+
+
+def _asked(lease: str, identity: str = "") -> Way:
     from essaim.cli.client import connected
 
     with connected() as client:
         view = client.get(f"/api/leases/{lease}")
-    way = way_in(view, public_key("")[1])
+    way = way_in(view, identity or public_key("")[1])
     if way is None:
         raise RejectedError(
             f"{lease} is {view['state']}: there is no machine to enter",

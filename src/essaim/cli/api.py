@@ -38,8 +38,9 @@ def api(
 ) -> None:
     """Answer people and machines over HTTP; any number of these may run.
 
-    It keeps no state: all of it is in ESSAIM_DATABASE (MariaDB or PostgreSQL), and
-    the keys in ESSAIM_KEYS, a folder that all processes of a control plane share.
+    It keeps no state: all of it is in ESSAIM_DATABASE (MariaDB or PostgreSQL).  All
+    APIs share one ESSAIM_KEYS, with the key that signs access tokens; they need none
+    of the SSH keys of gateways and controllers, and should see none.
     Runs are carried by [bold]essaim worker[/bold] (with ESSAIM_BROKER) or
     [bold]essaim controller[/bold] (without).
 
@@ -51,14 +52,14 @@ def api(
     """
     from essaim.bootstrap import App
     from essaim.cli.plane import ApiServer, listening
-    from essaim.usecases.keys import same_keys
+    from essaim.usecases.keys import API, same_keys
 
     start_log("api")
     listener = listening(host, port)
     url = told_url(public_url, host, listener.getsockname()[1])
     gateway = told_gateway(public_gateway, url, ("localhost", 2222))
     app = App(kind="api")
-    same_keys(app)
+    same_keys(app, API)
     server = ApiServer(app, [listener], gateway=gateway, url=url, drain=drain)
     first_words(app, url)
     live(app, [server], said=lambda: f"ready: {url}, gateways at {gateway[0]}:{gateway[1]}")

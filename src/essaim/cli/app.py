@@ -9,6 +9,7 @@ import typer
 from essaim import __version__
 from essaim.cli import (
     api,
+    audit,
     autoscale,
     check,
     compare,
@@ -22,6 +23,8 @@ from essaim.cli import (
     gateway,
     images,
     inventory,
+    invites,
+    keys,
     lab,
     leases,
     locks,
@@ -34,10 +37,12 @@ from essaim.cli import (
     renting,
     runs,
     serve,
+    sessions,
     snapshots,
     ssh_config,
     stacks,
     students,
+    tokens,
     worker,
 )
 from essaim.cli.completion.command import completion
@@ -90,6 +95,8 @@ mine.app.command(cls=mine_access.WithCommand)(mine_access.ssh)
 mine.app.command()(mine_access.cp)
 mine.app.command()(mine_access.key)
 app.add_typer(mine.app, name="mine", rich_help_panel=RENT)
+app.add_typer(sessions.app, name="sessions", rich_help_panel=RENT)
+app.add_typer(tokens.app, name="tokens", rich_help_panel=RENT)
 app.command(rich_help_panel=LEND)(serve.serve)
 app.command(rich_help_panel=LEND)(api.api)
 app.command(rich_help_panel=LEND)(controller.controller)
@@ -97,14 +104,19 @@ app.command(rich_help_panel=LEND)(gateway.gateway)
 app.command(rich_help_panel=LEND)(worker.worker)
 app.add_typer(autoscale.app, name="autoscale", rich_help_panel=LEND)
 app.add_typer(nodes.app, name="nodes", rich_help_panel=LEND)
+people.users.command()(invites.invite)
+people.users.command()(invites.invites)
+people.users.command()(invites.approve)
 app.add_typer(people.users, name="users", rich_help_panel=LEND)
 app.add_typer(people.projects, name="projects", rich_help_panel=LEND)
+app.add_typer(audit.app, name="audit", rich_help_panel=LEND)
 app.command(rich_help_panel=LEND)(demo.demo)
 app.add_typer(images.app, name="image", rich_help_panel=CARE)
 app.command(rich_help_panel=CARE)(doctor.doctor)
 app.add_typer(lab.app, name="lab", rich_help_panel=CARE)
 app.command(rich_help_panel=CARE)(inventory.adopt)
 app.command(rich_help_panel=CARE)(check.check)
+app.add_typer(keys.app, name="keys", rich_help_panel=CARE)
 app.command(rich_help_panel=CARE)(completion)
 
 

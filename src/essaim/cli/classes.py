@@ -80,8 +80,9 @@ def invite(
 ) -> None:
     """Make codes with which students claim their machines; shown this once.
 
-    A name alone proves nothing: anybody may sign up as alice. Give each student their code, by
-    mail or on paper; they type [bold]essaim mine claim CODE[/bold] once.
+    A name alone proves nothing. Give each student their code, by mail or on paper; they type
+    [bold]essaim signup NAME --invite CODE[/bold], or with an account [bold]essaim mine claim
+    CODE[/bold], once.
     """
     from essaim.cli.students_show import print_codes
     from essaim.usecases import classes as use
@@ -102,7 +103,8 @@ def teachers(
 ) -> None:
     """Say who may see and act on all machines of a roster: accounts of this control plane.
 
-    [bold]essaim students teachers promo --add turing[/bold], who has signed up; then
+    [bold]essaim students teachers promo --add turing[/bold], whose account exists; an id (u-…)
+    serves as well. [bold]essaim users invite --teaches promo[/bold] is for those without one. Then
     [bold]essaim mine class promo[/bold] shows them the class.
     """
     from essaim.usecases import classes as use

@@ -30,7 +30,7 @@ REFRESH_WITHIN = 10.0
 #: Seconds before each new try of what may be repeated.
 PAUSES = (0.3, 1.0, 2.0)
 PAGE = 500
-UNAUTHORISED, TOO_MANY, BUSY = 401, 429, 503
+UNAUTHORISED, FORBIDDEN, TOO_MANY, BUSY = 401, 403, 429, 503
 
 
 class LoginError(UnauthorisedError):
@@ -53,6 +53,8 @@ class Client:
 
         check_address(kept.server, insecure=kept.insecure)
         self.server = kept.server
+        #: An authority is trusted that the system does not know.
+        self.own_authority = bool(kept.ca)
         self._http = httpx.Client(
             base_url=kept.server,
             timeout=httpx.Timeout(ANSWER_WITHIN, connect=5.0),
@@ -91,9 +93,15 @@ class Client:
         """Send a request as the person who is logged in; gives the answer, or raises."""
         kept = current()
         answer = self.send(method, path, token=kept.access, repeatable=repeatable, **more)
-        if answer.status_code == UNAUTHORISED:
+        if answer.status_code == UNAUTHORISED and kept.refresh:
             kept = renewed(instead_of=kept.access)
             answer = self.send(method, path, token=kept.access, repeatable=repeatable, **more)
+        if _wants_password(answer):
+            from essaim.cli.login import log_in_again
+
+            if log_in_again(self):
+                again = current().access
+                answer = self.send(method, path, token=again, repeatable=repeatable, **more)
         return checked(answer)
 
     @contextmanager
@@ -102,7 +110,7 @@ class Client:
         kept = current()
         with self._translated(), contextlib.ExitStack() as stack:
             answer = stack.enter_context(self._open(path, headers, kept, query))
-            if answer.status_code == UNAUTHORISED:
+            if answer.status_code == UNAUTHORISED and kept.refresh:
                 stack.close()
                 kept = renewed(instead_of=kept.access)
                 answer = stack.enter_context(self._open(path, headers, kept, query))
@@ -125,8 +133,8 @@ class Client:
     ) -> httpx.Response:
         """Send a request once, or until it is answered if it may be repeated.
 
-        What could not be sent at all, because no connection was made, is not lost by a second try:
-        a proxy that loads its configuration anew may break connections that it has not answered.
+        What no server has seen is safe to send a second time: no connection was made, or the
+        proxy had no server to pass it to. Both happen while a proxy reloads its configuration.
         """
         import random
 
@@ -140,7 +148,8 @@ class Client:
             try:
                 with self._translated():
                     answer = self._http.request(method, path, headers=headers, **more)
-                if answer.status_code != BUSY or pause is None or not repeatable:
+                unsent = answer.status_code == BUSY and not answer.content
+                if answer.status_code != BUSY or pause is None or not (repeatable or unsent):
                     return answer
             except UnreachableError as error:
                 unsent = isinstance(error.__cause__, httpx.ConnectError)
@@ -189,7 +198,13 @@ def anonymous(kept: Kept) -> Iterator[Client]:
 
 
 def current(*, refresh: bool = True) -> Kept:
-    """The session, with an access token that will do; LoginError when there is none."""
+    """The session, with an access token that will do; LoginError when there is none.
+
+    A program has an API token in ESSAIM_TOKEN, which counts more.
+    """
+    token = os.environ.get("ESSAIM_TOKEN", "")
+    if token:
+        return dataclasses.replace(chosen("", insecure=False, ca=""), access=token)
     kept = session.read()
     if kept is None or not kept.refresh:
         raise LoginError(said("login.none"), hint=_login(kept))
@@ -229,6 +244,16 @@ def taken(kept: Kept, tokens: dict[str, Any]) -> Kept:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise _no_server(kept.server) from error
+
+
+def _wants_password(answer: httpx.Response) -> bool:
+    """Whether the session is too old for what was asked."""
+    if answer.status_code != FORBIDDEN:
+        return False
+    try:
+        return bool(answer.json()["code"] == errors.ReauthenticateError.code)
+    except (ValueError, TypeError, KeyError):
+        return False
 
 
 def _login(kept: Kept | None) -> str:

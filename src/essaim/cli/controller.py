@@ -28,12 +28,12 @@ def controller(
     """
     from essaim.bootstrap import App
     from essaim.cli.plane import Controllers
-    from essaim.usecases.keys import same_keys
+    from essaim.usecases.keys import CONTROL, same_keys
 
     start_log("controller")
     app = App(kind="controller")
     app.own_only = False
-    same_keys(app, ["user"])
+    same_keys(app, CONTROL)
     live(
         app,
         [Controllers(app, homes_every=homes_every)],

@@ -54,8 +54,9 @@ class _Demo:
         from essaim.bootstrap import App
         from essaim.cli.try_fleet import sandbox_fleet
 
-        interval = {"ESSAIM_INTERVAL": "3", "ESSAIM_HOME": str(place / "home")}
-        self.app: App = App({**os.environ, **interval})
+        # On the loopback of this computer, for some minutes: anybody may sign up.
+        own = {"ESSAIM_INTERVAL": "3", "ESSAIM_HOME": str(place / "home"), "ESSAIM_SIGNUP": "open"}
+        self.app: App = App({**os.environ, **own})
         self.app.own_only = False
         self.place = place
         self.pause = pause
@@ -109,7 +110,7 @@ class _Demo:
         from essaim.cli.try_fleet import listeners
         from essaim.usecases.people import first_admin
 
-        self.step("A server starts: API, controllers and SSH gateway in one process.")
+        self.step("A server starts: API, controllers and SSH gateway in one process, sign-up open.")
         api = listening("127.0.0.1", 0)
         inside = listeners(self.fleet)
         at = ("127.0.0.1", 0)

@@ -36,12 +36,12 @@ def doctor(site: Site = "", lab: Lab = ".", as_json: Json = False) -> None:
     the right one, what your account may do there, and the command that its
     administrator needs for what is missing.  On libvirt it starts a machine
     without a disk for some seconds, and leaves nothing there.  Of a Proxmox
-    cluster it looks at the certificate, the token's rights, nodes, templates,
-    storages and the bridge; of any site also at its DNS, DHCP, desktop and
-    directory servers.
+    cluster it looks at the certificate, quorum, nodes and their clocks, templates
+    and archives, the token's rights on each path, the pool, storages and bridges;
+    of any site also at its DNS, DHCP, desktop and directory servers.
 
-    Each line begins with ok, with !! for what works but could be better, or with
-    NO for what must be put right first; then the exit code is 3.
+    Each line begins with ok, with !! for what works but could be better or was not
+    looked at, or with NO for what must be put right first; then the exit code is 3.
     """
     from essaim.usecases import doctor as use
 

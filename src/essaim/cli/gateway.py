@@ -37,7 +37,8 @@ def gateway(
 ) -> None:
     """Lead people to the machines they rent, over SSH; any number of these may run.
 
-    All show one host key, from ESSAIM_KEYS.  A machine's tunnel ends at one of them;
+    All share two keys, in ESSAIM_KEYS: the one they show, and the one that opens the
+    accounts of leases to them alone.  A machine's tunnel ends at one of them;
     the others, and controllers and workers, reach the machine through its inner door,
     which asks for a key that only processes with access to the database have.  The
     inner door need not, and should not, be reachable from outside.
@@ -49,11 +50,11 @@ def gateway(
     """
     from essaim.bootstrap import App
     from essaim.cli.plane import GatewayServer, own_address
-    from essaim.usecases.keys import same_keys
+    from essaim.usecases.keys import GATEWAY, same_keys
 
     start_log("gateway")
     app = App(kind="gateway")
-    same_keys(app)
+    same_keys(app, GATEWAY)
     server = GatewayServer(
         app,
         (host, port),

@@ -79,7 +79,12 @@ def adopt(
         str, typer.Option("--stack", metavar="PATH", help="The stack that describes it.")
     ] = ".",
     host_key: Annotated[
-        str, typer.Option(metavar="KEY", help="Its public host key: 'ssh-ed25519 AAAA…'.")
+        str,
+        typer.Option(
+            metavar="KEY",
+            help="Its public host key, 'ssh-ed25519 AAAA…'; needed unless the site can read it in "
+            "the machine: through its guest agent, or SSH to its node.",
+        ),
     ] = "",
     back: Annotated[
         bool, typer.Option("--give-back", help="Let go of it again; it stays as it is.")
@@ -95,6 +100,8 @@ def adopt(
     --host-key 'ssh-ed25519 AAAA…'[/bold]
 
     writes a note into its definition, and nothing else: disk, power and name stay.
+    [bold]--host-key[/bold] may be left out where the site can read it in the machine: on
+    Proxmox, through the guest agent of a virtual machine, or with SSH to the nodes.
     From then on [bold]essaim up ./lab[/bold] starts it when it is off and applies its roles,
     over SSH as root, from the server to that address: the key in
     [bold]essaim adopt --json[/bold]'s answer must be in its authorized_keys.
@@ -136,9 +143,9 @@ def _adopt(
     from essaim.config.compose import compose
     from essaim.usecases import inventory as use
 
-    stack = compose(where, [*overrides, f"site={site}"]).stack
+    composed = compose(where, [*overrides, f"site={site}"])
     found = use.find(app, site, where, which)
-    machine = use.adopt(app, stack, name, found, " ".join(host_key.split()[:2]))
+    machine = use.adopt(app, composed, name, found, " ".join(host_key.split()[:2]))
     key = app.keyring.user_public_key()
     answer = {
         "machine": str(name),

@@ -71,6 +71,16 @@ def proxmox(
         str, typer.Option(metavar="TIME", help="How old powers in cluster/resources may be.")
     ] = "10s",
     seed: Annotated[int, typer.Option(help="Chances are the same for the same seed.")] = 0,
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict/--no-strict",
+            help="The token has the narrow rights of docs/proxmox.md; or it may use every guest.",
+        ),
+    ] = True,
+    version: Annotated[
+        int, typer.Option(min=7, max=9, help="Of Proxmox VE: privileges and checks differ.")
+    ] = 8,
     real: Annotated[
         bool, typer.Option("--real", help="Containers are sandbox machines one can log in to.")
     ] = False,
@@ -92,6 +102,10 @@ def proxmox(
     works on Proxmox works on it. Secrets are in files that only you can read, below
     ESSAIM_HOME/lab/proxmox.
 
+    Rights are checked on every path, as Proxmox VE does. The token of the site
+    file sees its pool, the templates, storages and bridges, and no other guest;
+    --no-strict lets it see and use them all.
+
     Things go wrong on demand, while it runs (docs/simulators.md has them all):
     [bold]curl --cacert CA -H "Authorization: Bearer $(cat lab.secret)" URL/lab/faults
     -d '{"fault": "errors", "share": 0.05}'[/bold]
@@ -109,7 +123,7 @@ def proxmox(
         "port": port, "gib": gib, "copy-seconds": copy_seconds, "copy-slots": copy_slots,
         "linked-seconds": linked_seconds, "start-seconds": start_seconds,
         "start-slots": start_slots, "slow-listing": _seconds(slow_listing),
-        "stats-seconds": _seconds(stats), "seed": seed,
+        "stats-seconds": _seconds(stats), "seed": seed, "version": version,
     }  # fmt: skip
     _check_port(port)
     if lxc and not real:
@@ -117,7 +131,8 @@ def proxmox(
     if real:
         given |= _real(folder, image)
     words = [f"--{key}={value}" for key, value in given.items()]
-    words += [word for word, wanted in (("--real", real), ("--lxc", lxc)) if wanted]
+    flags = (("--real", real), ("--lxc", lxc), ("--no-strict", not strict))
+    words += [word for word, wanted in flags if wanted]
     sys.exit(_follow(words, as_json=as_json))
 
 

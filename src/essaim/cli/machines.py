@@ -41,10 +41,10 @@ def ssh(
     A single argument is a command line for the shell there; several are a
     program and its arguments.
     """
-    from essaim.cli.access import LEASE, enter
+    from essaim.cli.access import LEASE, enter, lease_command
 
     if LEASE.fullmatch(machine):
-        enter(machine, command or [])
+        enter(lease_command(machine, command or []))
     from essaim.usecases import machines as use
 
     with control_plane() as app:

@@ -20,6 +20,9 @@ _ENVIRONMENT = {
     "ESSAIM_CACHE": "Where images are, which can always be built again; ~/.cache/essaim.",
     "ESSAIM_DATABASE": "The database, if not SQLite: mysql+pymysql://… or postgresql+psycopg://….",
     "ESSAIM_BROKER": "The broker workers are told by: redis://… or amqp://….",
+    "ESSAIM_SIGNUP": "Who may sign up at this server: invite (the default), approve, open, closed.",
+    "ESSAIM_TRUSTED_PROXIES": "Networks of proxies that say where requests come from.",
+    "ESSAIM_BREACHED_PASSWORDS": "A file or folder of SHA-1 hashes of passwords to refuse.",
     "ESSAIM_PASSWORD": "The password that signup and login would ask for.",
     "LANG": "Answers to students and teachers are French where this says so.",
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,14 +9,14 @@ import typer
 from typer.core import TyperCommand
 from typing_extensions import override
 
-from essaim.cli.access import Way, pin, public_key
+from essaim.cli.access import enter, public_key, through
 from essaim.cli.client import Client, connected
 from essaim.cli.mine import Which, chosen, settled
 from essaim.cli.output import print_json
 from essaim.cli.session import client_home, write_private
 from essaim.cli.stacks import Json
 from essaim.cli.tongue import said, tell
-from essaim.model.errors import RejectedError, SetupError
+from essaim.model.errors import RejectedError
 from essaim.model.public_keys import fingerprint
 
 _COMMAND = "essaim.command"
@@ -44,11 +43,7 @@ def ssh(context: typer.Context, which: Which = "") -> None:
 
     Plain ssh does the same once the key is there: [bold]ssh -p 2222 promo.alice@GATEWAY[/bold]
     """
-    words = ssh_command(which, context.meta[_COMMAND])
-    try:
-        os.execvp(words[0], words)  # noqa: S606 - an argument list; ssh takes over the terminal
-    except FileNotFoundError as error:
-        raise SetupError("there is no ssh here", hint="apt-get install openssh-client") from error
+    enter(ssh_command(which, context.meta[_COMMAND]))
 
 
 def key(
@@ -129,21 +124,7 @@ def ssh_command(which: str, command: list[str] | None = None) -> list[str]:
         raise RejectedError(said("seat.stopped", machine=found["machine"]))
     if not found["access"] or not found["key_ready"]:
         raise RejectedError(no_entry(found))
-    return way_in(found["access"], identity).command(1, command)
-
-
-def way_in(access: Any, identity: str) -> Way:
-    """The way through the gateway as the server tells it, with the gateway's host key pinned."""
-    gateway = access["gateway"]
-    way = Way(
-        account=access["user"],
-        host=gateway["host"],
-        port=int(gateway["port"]),
-        host_key=gateway["host_key"],
-        identity=identity,
-    )
-    pin(way.host, way.port, way.host_key)
-    return way
+    return through(found["access"], identity).command(1, command)
 
 
 def send_key(client: Client, name: str, file: str) -> Any:

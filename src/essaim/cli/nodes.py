@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
 
 from essaim.cli.asking import agree
 from essaim.cli.client import Client, connected
-from essaim.cli.joining import in_the_clear, join_line
+from essaim.cli.joining import agent_digest, authority_pin, check_clear, join_line
 from essaim.cli.output import print_json, say, table
 from essaim.cli.renting import labels
 from essaim.cli.stacks import Json, control_plane
@@ -140,21 +141,33 @@ def enrol(
     tunnel: Annotated[
         bool, typer.Option("--tunnel", help="Nothing can dial in to them: they dial out.")
     ] = False,
+    approval: Annotated[
+        bool, typer.Option("--approve", help="They wait for [bold]nodes approve[/bold].")
+    ] = False,
+    insecure_http: Annotated[
+        bool, typer.Option("--insecure-http", help="Allow http, where nobody can listen.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Print the line that makes a machine join, for administrators.
 
-    Paste it on each machine, as root.  The token in it is shown this once.
+    Paste it on each machine, as root.  The token in it is shown this once.  The
+    line names the agent by its SHA-256 and, when the server says which authority
+    signs for it, that one: a machine that is shown others installs nothing.
 
     [bold]essaim nodes enrol --uses 30 --for 1d --site room-12 --label gpu=no[/bold]
     """
     lasts = seconds(lasting)
     body = {"uses": uses, "seconds": lasts, "site": site, "labels": labels(label)}
+    if approval:
+        body["approve"] = True
     with connected() as client:
+        more = check_clear(client.server, allowed=insecure_http)
+        agent, pin = agent_digest(client), authority_pin(client)
         token = client.post("/api/enrolments", body)["token"]
-    more = ["--insecure"] if in_the_clear(client.server) else []
+    more += ["--ca-pin", pin] if pin else []
     more += ["--tunnel"] if tunnel else []
-    line = join_line(client.server, token, more)
+    line = join_line(client.server, token, agent, more)
     if as_json:
         print_json({"token": token, "line": line, "uses": uses, "seconds": lasts})
         return
@@ -163,6 +176,58 @@ def enrol(
     sys.stdout.write(line + "\n")
     if not tunnel:
         say("add --tunnel where nothing can dial in")
+    if client.own_authority and not pin:
+        say(f"machines must trust it by themselves: {client.server}/ca.pem names no authority")
+    if approval:
+        say("essaim nodes approve NODE, once it has joined")
+
+
+@app.command()
+def enrolments(
+    revoke: Annotated[
+        str, typer.Option(metavar="ID", help="Let no machine join with it any more.")
+    ] = "",
+    as_json: Json = False,
+) -> None:
+    """List the tokens with which machines may still join, or revoke one, for administrators.
+
+    The tokens themselves are not kept.  Machines that have joined stay.
+
+    [bold]essaim nodes enrolments --revoke 5c1d9e0a77b2[/bold]
+    """
+    with connected() as client:
+        if revoke:
+            client.ask("DELETE", f"/api/enrolments/{quote(revoke, safe='')}", repeatable=False)
+        found = client.get("/api/enrolments")
+    if as_json:
+        print_json(found)
+        return
+    if revoke:
+        say(f"enrolment {revoke} is revoked")
+        return
+    rows = [
+        (
+            each["id"],
+            str(each["uses"]),
+            clock(each["expires_at"]),
+            each["site"] or "-",
+            _labels(each),
+            "yes" if each["approve"] else "no",
+            each["who"] or "-",
+        )
+        for each in found
+    ]
+    headings = ("ENROLMENT", "MACHINES", "UNTIL", "SITE", "LABELS", "APPROVE", "BY")
+    sys.stdout.write(table(rows, headings) + "\n")
+
+
+@app.command()
+def approve(node: NodeName, as_json: Json = False) -> None:
+    """Let a machine serve that waits for approval, for administrators.
+
+    Look first what it is: essaim nodes show NODE
+    """
+    _act(node, "approve", {}, as_json=as_json)
 
 
 @app.command("try")
@@ -214,6 +279,8 @@ def _find(client: Client, node: str) -> dict[str, Any]:
 
 
 def _state(node: dict[str, Any]) -> str:
+    if node.get("waiting"):  # a server of an earlier release says nothing of it
+        return f"{node['state']}, waits for approval"
     return f"{node['state']}, drained" if node["drained"] else str(node["state"])
 
 

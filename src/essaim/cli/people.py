@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import sys
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -12,8 +11,6 @@ import typer
 
 from essaim.cli import session
 from essaim.cli.client import (
-    UNAUTHORISED,
-    Client,
     LoginError,
     UnreachableError,
     anonymous,
@@ -22,14 +19,17 @@ from essaim.cli.client import (
     connected,
     current,
     read_json,
-    taken,
 )
+from essaim.cli.login import ask_password, log_in
 from essaim.cli.output import print_json, say, table
 from essaim.cli.stacks import Json
-from essaim.cli.tongue import said, tell
+from essaim.cli.tongue import tell
 from essaim.model.errors import EssaimError
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Small letters, digits, . - _")]
+Account = Annotated[
+    str, typer.Argument(metavar="NAME", help="Name or id (u-…) of an account that exists.")
+]
 Server = Annotated[
     str,
     typer.Option(
@@ -54,6 +54,10 @@ def signup(
     server: Server = "",
     insecure: Insecure = False,
     ca: Authority = "",
+    invite: Annotated[
+        str,
+        typer.Option(metavar="CODE", help="The code you were given, where sign-up needs one."),
+    ] = "",
     login: Annotated[
         bool, typer.Option("--login/--no-login", help="Log in at once as the new person.")
     ] = True,
@@ -64,17 +68,23 @@ def signup(
     The password is asked for; where there is no terminal it is read from
     ESSAIM_PASSWORD or from standard input.
 
-    [bold]essaim signup ada --server https://essaim.example.org[/bold]
+    [bold]essaim signup ada --server https://essaim.example.org --invite CODE[/bold]
+
+    A student's own code (essaim students invite) also gives them their machine.
     """
     kept = chosen(server, insecure=insecure, ca=ca)
-    word = _password(twice=True)
+    word = ask_password(twice=True)
     with anonymous(kept) as client:
-        answer = client.send("POST", "/api/signup", json={"name": name, "password": word})
+        answer = client.send("POST", "/api/signup", json=_new_person(name, word, invite))
         person = read_json(checked(answer))
-        if login:
-            _log_in(client, kept, name, word)
+        pending = bool(person.get("pending"))
+        if login and not pending:
+            log_in(client, kept, name, word)
     if as_json:
         print_json(person)
+        return
+    if pending:
+        tell("signup.pending", name=name, server=kept.server)
         return
     tell("signup.done", name=name, server=kept.server)
     if not login:
@@ -99,7 +109,7 @@ def login(
     """
     kept = chosen(server, insecure=insecure, ca=ca)
     with anonymous(kept) as client:
-        _log_in(client, kept, name, _password())
+        log_in(client, kept, name, ask_password())
     if as_json:
         print_json({"name": name, "server": kept.server})
         return
@@ -141,10 +151,10 @@ def whoami(as_json: Json = False) -> None:
 def password(as_json: Json = False) -> None:
     """Change your own password; every other session of yours is over then."""
     name = current().name
-    word = _password(twice=True)
+    word = ask_password(twice=True)
     with connected() as client:
         client.ask("PATCH", f"/api/users/{quote(name)}", json={"password": word})
-        _log_in(client, chosen(client.server, insecure=False, ca=""), name, word)
+        log_in(client, chosen(client.server, insecure=False, ca=""), name, word)
     if as_json:
         print_json({"name": name})
         return
@@ -161,6 +171,8 @@ def list_users(context: typer.Context, as_json: Json = False) -> None:
     [bold]essaim users[/bold]
 
     [bold]essaim users set ada --machines 8 --hours 500[/bold]
+
+    [bold]essaim users invite[/bold] makes a code for somebody who has no account yet.
     """
     if context.invoked_subcommand is None:
         show_users(as_json=as_json)
@@ -181,7 +193,7 @@ def show_users(as_json: Json = False) -> None:
 
 @users.command("set")
 def set_user(
-    name: Name,
+    name: Account,
     role: Annotated[
         str | None, typer.Option(metavar="ROLE", help="member, operator or admin.")
     ] = None,
@@ -219,7 +231,7 @@ def set_user(
         raise typer.BadParameter("say what shall change: --role, --project, --machines, …")
     with connected() as client:
         if new_password:
-            changes["password"] = _password(twice=True)
+            changes["password"] = ask_password(twice=True)
         path = f"/api/users/{quote(name, safe='')}"
         person = read_json(client.ask("PATCH", path, json=changes))
     if as_json:
@@ -281,17 +293,14 @@ def _row(person: dict[str, Any]) -> tuple[str, ...]:
         person["project"] or "-",
         str(person["machines"]),
         f"{person['hours']:.12g}",
-        "disabled" if person["disabled"] else "",
+        "waits for approval" if person.get("pending") else "disabled" * person["disabled"],
     )
 
 
-def _log_in(client: Client, kept: session.Kept, name: str, word: str) -> None:
-    answer = client.send("POST", "/api/login", json={"name": name, "password": word})
-    if answer.status_code == UNAUTHORISED:
-        raise LoginError(said("login.wrong"), hint=f"essaim signup {name} --server {kept.server}")
-    following = taken(dataclasses.replace(kept, name=name), read_json(checked(answer)))
-    with session.locked():
-        session.write(following)
+def _new_person(name: str, word: str, invite: str) -> dict[str, str]:
+    person = {"name": name, "password": word}
+    # Left out when there is none: an earlier server knows no such field.
+    return {**person, "invite": invite} if invite else person
 
 
 def _end_there() -> bool:
@@ -305,24 +314,3 @@ def _end_there() -> bool:
         say(f"essaim: {error.what}")
         return False
     return True
-
-
-def _password(*, twice: bool = False) -> str:
-    """Whatever proves who somebody is; never from the command line, which others can see."""
-    told = os.environ.get("ESSAIM_PASSWORD")
-    if told:
-        return told
-    if not sys.stdin.isatty():
-        line = sys.stdin.readline().rstrip("\n")
-        if not line:
-            raise typer.BadParameter(
-                "there is no terminal to ask for the password on; "
-                "give it in ESSAIM_PASSWORD or on standard input"
-            )
-        return line
-    import getpass
-
-    word = getpass.getpass(said("password.ask"))
-    if twice and getpass.getpass(said("password.again")) != word:
-        raise typer.BadParameter(said("password.differ"))
-    return word

@@ -13,6 +13,8 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from essaim.model.errors import SetupError
@@ -77,7 +79,7 @@ class GatewayServer:
         self.gateway = Gateway(
             PlaneRoutes(app, forwarding=forwarding or app.forwarding, gateway=self.id),
             host_key=app.keyring.gateway_key(),
-            user_key=app.keyring.user_key(),
+            login_keys=partial(app.keyring.paths, "lease"),
             host=at[0],
             port=at[1],
             sockets=sockets,
@@ -95,6 +97,27 @@ class GatewayServer:
         """End every connection, telling clients why; those who are here may stay for a while."""
         self.gateway.stop(linger=self._linger)
         self._app.ways.here = None
+
+
+def _authority(path: str) -> str:
+    """Read the certificate that machines fetch to join; see `nodes enrol`."""
+    try:
+        return Path(path).read_text(encoding="ascii") if path else ""
+    except (OSError, ValueError) as error:
+        raise SetupError(
+            f"ESSAIM_CA={path} is not a PEM file that can be read",
+            hint="name the certificate of the authority that the TLS proxy uses",
+        ) from error
+
+
+def _always_signed(said: str) -> bool:
+    """Whether machines that never joined sign with their host key too."""
+    if said not in {"known", "always"}:
+        raise SetupError(
+            f"ESSAIM_HOST_KEY_PROOF={said}: unknown",
+            hint="known (machines that joined before sign), or always",
+        )
+    return said == "always"
 
 
 class ApiServer:
@@ -118,8 +141,9 @@ class ApiServer:
         from essaim.api.app import create_app
         from essaim.api.options import Gateway, Options
 
+        _ = app.breached  # a list that is named and not there is said now, not at a sign-up
         host, port = gateway
-        its = Gateway(host=host, port=port, host_key=app.keyring.gateway_public_key())
+        its = Gateway(host=host, port=port, ask_key=HostKey(app))
         self._drain = drain
         self._leaving = threading.Event()
         options = Options(
@@ -129,11 +153,15 @@ class ApiServer:
             gateways=Places(app),
             leaving=self._leaving.is_set,
             together=True,
+            trusted_proxies=app.trusted_proxies,
+            authority=_authority(os.environ.get("ESSAIM_CA") or ""),
+            always_signed=_always_signed(os.environ.get("ESSAIM_HOST_KEY_PROOF") or "known"),
         )
         config = uvicorn.Config(
             create_app(app, options),
             log_level="warning",
             lifespan="off",
+            proxy_headers=False,  # `api.proxies` knows whom to believe
             access_log=False,
             timeout_graceful_shutdown=ANSWER_WITHIN,
             # Longer than a front door keeps its connections: whoever sends on one that is closed at
@@ -159,6 +187,22 @@ class ApiServer:
         self._thread.join(STOP_WITHIN)
         if self._thread.is_alive():
             log.error("the API is still busy %g s after it was told to stop", STOP_WITHIN)
+
+
+class HostKey:
+    """The key that gateways show, once one of them has said it."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._known = ""
+
+    def __call__(self) -> str:
+        """Give it as in `known_hosts`; nothing before that."""
+        from essaim.usecases.keys import public_keys
+
+        if not self._known:
+            self._known = next(iter(public_keys(self._app, "gateway")), "")
+        return self._known
 
 
 class Places:

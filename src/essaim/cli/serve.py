@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import sys
 import threading
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
@@ -11,11 +13,13 @@ from urllib.parse import urlsplit
 import typer
 
 from essaim.cli.client import check_address, is_loopback
+from essaim.cli.first_password import password_teller
 from essaim.cli.joining import in_the_clear, join_line
 from essaim.cli.output import say
 from essaim.cli.processes import leave
 from essaim.cli.signals import ENDING, acting
 from essaim.cli.try_fleet import MOST, STACK, TryFleet, settings
+from essaim.model.invites import SignupMode
 
 if TYPE_CHECKING:
     from essaim.bootstrap import App
@@ -25,6 +29,13 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 #: The enrolment that is made on the first start: enough for a room, and for a day.
 FIRST_USES, FIRST_SECONDS = 10, 86400
+#: How people get an account, in words.
+SIGNUP = {
+    SignupMode.INVITE: "sign-up  with a code: essaim users invite makes one",
+    SignupMode.APPROVE: "sign-up  after approval: essaim users approve NAME",
+    SignupMode.OPEN: "sign-up  open to anybody; ESSAIM_SIGNUP=invite would ask for a code",
+    SignupMode.CLOSED: "sign-up  closed",
+}
 
 
 def serve(
@@ -61,7 +72,8 @@ def serve(
     """Run the control plane of a fleet: machines join it, people rent them.
 
     The first start prints the administrator's password and the line that
-    makes machines join; both are shown only then.
+    makes machines join; both are shown only then.  Where stderr is no terminal
+    the password goes to a private file in ESSAIM_HOME instead of into a log.
 
     [bold]essaim serve --try 3[/bold] is a whole fleet on this computer: three
     sandbox machines join it, and what to type next is printed.
@@ -116,6 +128,7 @@ def _live(app: App, plane: Plane, fleet: TryFleet | None, url: str, told: tuple[
         elif app.stacks.get_stack(STACK) is not None:
             say("try      machines of an earlier serve --try are left; to remove them:")
             say(f"         essaim down {STACK}")
+        say(SIGNUP[app.signup_mode])
         first_words(app, url, lends=fleet is None)
         if fleet:
             next_commands(url)
@@ -127,22 +140,30 @@ def _live(app: App, plane: Plane, fleet: TryFleet | None, url: str, told: tuple[
 
 def first_words(app: App, url: str, *, lends: bool = True) -> None:
     """On the first start, say how the administrator gets in and, if it lends, how machines do."""
+    from essaim.agent import source
     from essaim.usecases.nodes import enrol
     from essaim.usecases.people import FIRST, first_admin
 
-    password = first_admin(app)
-    if not password:
+    if app.people.has_admin():
         return
-    say(f"{FIRST}    password, shown only now: {password}")
+    with password_teller(app.home, FIRST, shown=sys.stderr.isatty()) as tell:
+        password = first_admin(app)
+        if not password:
+            return
+        tell(password)
     say(f"         essaim login {FIRST} --server {url}")
     say("         essaim password chooses another")
     admin = app.people.find(FIRST)
     if admin is None or not lends:
         return
+    if in_the_clear(url):
+        say("workers  join over https: put a TLS proxy before this, say --public-url https://…,")
+        say("         then essaim nodes enrol; or essaim nodes enrol --insecure-http")
+        return
     token = enrol(app, admin[0], uses=FIRST_USES, seconds=FIRST_SECONDS)
-    more = ["--insecure"] if in_the_clear(url) else []
+    agent = hashlib.sha256(source().encode()).hexdigest()
     say(f"workers  as root, on up to {FIRST_USES} machines within a day (--tunnel behind NAT):")
-    say(join_line(url, token, more))
+    say(join_line(url, token, agent))
     say("         essaim nodes enrol makes another such line")
     if is_loopback(urlsplit(url).hostname or ""):
         say("         essaim serve --try 3 needs no other machine")

@@ -9,6 +9,7 @@ the moment a signal comes, whichever thread it came to.
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import threading
@@ -39,9 +40,15 @@ def acting(
             signal.signal(number, signal.SIG_DFL)
 
     def act() -> None:
+        acted = False
         while number := read.recv(1):
-            if number[0] in numbers:
-                action()
+            if number[0] not in numbers:
+                continue
+            if once and acted:  # the main thread waits, and has not come to its handler yet
+                before_next()
+                os._exit(128 + number[0])
+            acted = True
+            action()
 
     with read:
         thread = threading.Thread(target=act, name="essaim-signals", daemon=True)

@@ -264,8 +264,7 @@ def _show(planned: Planned) -> None:
 def _confirm(planned: Planned, *, yes: bool, most: bool) -> None:
     if planned.drastic and not most:
         raise _wrong("students.most", hint=said("students.most_hint"))
-    losing = planned.decided.of("remove") + planned.decided.of("reset")
-    if losing:
+    if any(change.destroys_disk for change in planned.decided.changes):
         agree(said("students.ask.lost"), yes=yes)
 
 

@@ -69,10 +69,15 @@ def retire(
     desktops are taken away as far as servers answer; the next [bold]apply[/bold] makes new ones.
     """
     from essaim.cli.students import act_on
+    from essaim.usecases import rosters
 
     if forget:
         with roster_control_plane() as control:
             forget_roster(control, roster, logins, yes=yes)
         return
-    agree(said("students.ask.retire", count=len(logins)), yes=yes)
+    if not yes:
+        with roster_control_plane() as control:
+            grace = rosters.stored(control, roster).grace
+        question = "students.ask.retire" if grace > 0 else "students.ask.retire_now"
+        agree(said(question, count=len(logins)), yes=yes)
     act_on("retire", roster, logins)

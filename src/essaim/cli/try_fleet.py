@@ -33,8 +33,9 @@ LOOK_EVERY = 0.2
 
 
 def settings() -> dict[str, str]:
-    """The environment of a server that people try out."""
-    return {**os.environ, "ESSAIM_INTERVAL": os.environ.get("ESSAIM_INTERVAL") or INTERVAL}
+    """The environment of a server that people try out: anybody may sign up, unless it says not."""
+    usual = {"ESSAIM_INTERVAL": INTERVAL, "ESSAIM_SIGNUP": "open"}
+    return {**os.environ, **{key: os.environ.get(key) or value for key, value in usual.items()}}
 
 
 def sandbox_fleet(app: App, name: str = STACK) -> SandboxFleet:

@@ -26,7 +26,7 @@ def worker(
     """Carry runs that other processes of the control plane ask for.
 
     Any number of workers may run, anywhere that reaches ESSAIM_DATABASE and
-    ESSAIM_BROKER (redis://… or amqp://…) and shares ESSAIM_HOME's keys.
+    ESSAIM_BROKER (redis://… or amqp://…) and shares the controllers' ESSAIM_KEYS.
 
     [bold]essaim worker[/bold] carries the runs that belong to no site.
 
@@ -49,10 +49,10 @@ def worker(
         )
     from essaim.couriers.celery import CeleryCourier
     from essaim.couriers.worker import CeleryWorker
-    from essaim.usecases.keys import same_keys
+    from essaim.usecases.keys import CONTROL, same_keys
     from essaim.usecases.presence import Presence
 
-    same_keys(app, ["user"])
+    same_keys(app, CONTROL)
     sites = {"" if name == ANY else name for name in site or [ANY]}
     app.own_only = False
     app.sites = sites

@@ -136,4 +136,4 @@ def _check(schema: LibvirtSchema, problems: Problems) -> None:
     )
 
 
-KIND = Kind(LibvirtSchema, names=False, seeds=True, check=_check)
+KIND = Kind(LibvirtSchema, names=False, seeds=True, enclosed=True, check=_check)

@@ -147,7 +147,7 @@ def has_secrets(value: Any) -> bool:
 
 
 def resolve(value: Any, lab: Path, hidden: list[str]) -> Any:
-    """Replace references by `Hidden` secrets, noting each; UnknownError when there is none."""
+    """Replace references by secrets, noting each as hidden; UnknownError when there is none."""
     if isinstance(value, SecretRef):
         return _hide(resolve_secret(value.name, lab), hidden)
     if (named := reference(value)) is not None:
@@ -159,15 +159,9 @@ def resolve(value: Any, lab: Path, hidden: list[str]) -> Any:
     return value
 
 
-class Hidden(str):
-    """A secret on its way to a playbook: not a template, whatever it looks like."""
-
-    __slots__ = ()
-
-
-def _hide(secret: str, hidden: list[str]) -> Hidden:
+def _hide(secret: str, hidden: list[str]) -> str:
     hidden.append(secret)
-    return Hidden(secret)
+    return secret
 
 
 # -- what it is made of -------------------------------------------------------------------------

@@ -172,7 +172,8 @@ class SiteSchema(BaseModel):
     # For projects: see docs/projects.md.
     bases: Annotated[dict[str, str], BeforeValidator(_mapping)] | None = None
     awx: AwxSchema | None = None
-    host_keys: Literal["first"] | None = None
+    #: How a key is believed that a machine made itself and nobody can read: never, or once shown.
+    host_keys: Literal["pinned", "first"] = "pinned"
 
 
 class StackSchema(_Schema):

@@ -28,7 +28,7 @@ PAGE = 500
 
 
 class Expiry:
-    """Ends what is over, and tells those whose time is nearly over."""
+    """Ends what is over, or a disabled person's; tells those whose time is nearly over."""
 
     name = "expiry"
 
@@ -40,6 +40,8 @@ class Expiry:
         """End, then warn."""
         services = self._services
         leasing.expire(services)
+        # Whoever disabled somebody has done this, unless it died or is of an earlier version.
+        leasing.end_disabled(services, "the clock")
         for lease in services.leases.warnable(WARNING):
             self._warn(lease)
         return PACE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from essaim.controllers.audit_seal import AuditSeal
 from essaim.controllers.dispatch import Dispatch, Dispatches
 from essaim.controllers.health import Checks, Health
 from essaim.controllers.leases import Expiry, Homes, Queue
@@ -27,6 +28,7 @@ def controllers(services: Services, *, homes_every: float = 60.0) -> list[Contro
         Upkeep(services),
         RollCall(services),
         Schooling(services),
+        AuditSeal(services),
     ]
     if isinstance(services.courier, Dispatches):
         made.append(Dispatch(services.courier))

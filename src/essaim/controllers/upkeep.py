@@ -13,6 +13,8 @@ EVERY = 3600.0
 #: How long is kept what is over.
 LEASES = RUNS = 90 * DAY
 EVENTS, VISITS, SESSIONS = 30 * DAY, 365 * DAY, 7 * DAY
+#: What somebody did is asked for long after it happened.
+AUDIT = 2 * 365 * DAY
 
 
 class Upkeep:
@@ -30,9 +32,11 @@ class Upkeep:
             services.visits.prune(VISITS)
             services.workers.prune()
             services.events.prune(EVENTS)
+            services.audit.prune(AUDIT)
             services.people.prune(SESSIONS)
+            services.invites.prune()
             services.leases.prune(LEASES)
-            services.fleet.prune(SESSIONS)
+            services.fleet.enrolments.prune(SESSIONS)
             self._homes()
         return EVERY / 10
 

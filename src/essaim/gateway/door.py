@@ -16,6 +16,7 @@ from essaim.gateway.tunnels import Tunnel
 from essaim.gateway.visit import Visit
 
 if TYPE_CHECKING:
+    from essaim.gateway.attempts import Entry
     from essaim.gateway.hub import Hub
     from essaim.gateway.relay import TcpEnd
     from essaim.gateway.session import ClientSession
@@ -33,7 +34,7 @@ class Door(asyncssh.SSHServer):
         self._hub = hub
         self._connection: asyncssh.SSHServerConnection | None = None
         self._address = ""
-        self._entered = False
+        self._entry: Entry | None = None
         self._keys: dict[str, frozenset[bytes]] = {}
         self._failures = 0
         self._shown = ""  #: fingerprint of the last key that was not right
@@ -47,8 +48,8 @@ class Door(asyncssh.SSHServer):
         self._connection = conn
         self._hub.connections.add(conn)
         self._address = str((conn.get_extra_info("peername") or ("",))[0])
-        self._entered = self._hub.attempts.enter(self._address)
-        if not self._entered:
+        self._entry = self._hub.attempts.enter(self._address, conn.abort)
+        if self._entry is None:
             conn.abort()
 
     @override
@@ -63,9 +64,9 @@ class Door(asyncssh.SSHServer):
                 self._hub.turned_away(name, self._address, self._shown)
 
     def _leave(self) -> None:
-        if self._entered:
-            self._entered = False
-            self._hub.attempts.leave(self._address)
+        entry, self._entry = self._entry, None
+        if entry is not None:
+            self._hub.attempts.leave(entry)
 
     # Logging in
 
@@ -76,12 +77,31 @@ class Door(asyncssh.SSHServer):
             self._connection.send_auth_banner(self._hub.banner)
         if self._keys:
             self._fail()
+        if not is_node(username) and self._entry is not None and self._entry.nodes_only:
+            self._turn_away()
+            return True
         try:
             self._keys[username] = await self._hub.keys_of(username)
         except Exception as exc:  # noqa: BLE001 - whatever is wrong there, nobody comes in
             log.warning("gateway: no answer about who may log in: %s", exc)
             self._keys[username] = frozenset()
+        if is_node(username):
+            self._take_node_place(username)
         return True
+
+    def _take_node_place(self, username: str) -> None:
+        """Count a node among the nodes: no stranger, nor who fails beside it, is in its way."""
+        entry = self._entry
+        if entry is None:
+            return
+        if self._keys[username]:
+            self._hub.attempts.take_node_place(entry, username)
+        elif entry.nodes_only:
+            self._turn_away()
+
+    def _turn_away(self) -> None:
+        if self._connection is not None:
+            asyncio.get_running_loop().call_soon(self._connection.abort)
 
     @override
     def public_key_auth_supported(self) -> bool:

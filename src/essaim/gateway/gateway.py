@@ -30,6 +30,7 @@ from essaim.gateway.tunnels import OPEN_WITHIN, Tunnels
 from essaim.gateway.warm import Warm
 from essaim.model.errors import SetupError, TransientError
 from essaim.remote.link import KEX
+from essaim.remote.private_keys import PrivateKeys
 
 log = logging.getLogger(__name__)
 
@@ -65,11 +66,12 @@ class _Running:
 class Gateway:
     """One listening address for all leases and all agents' tunnels, in a thread of its own.
 
-    Its methods may be called in any thread.  `host_key` is made when it is not there; `user_key`
-    logs in to nodes as the account of the lease.  `check_every` is how often, in seconds, a lease
-    in use is looked at again, so that what other processes decide is noticed as well; `patience`
-    is how long a client waits while no machine holds the lease, because it is being prepared or
-    moved; `warm` is how long an unused connection to a machine is kept for the lease's next visit.
+    Its methods may be called in any thread.  `host_key` is made when it is not there; the keys of
+    `login_keys`, read at each login, open the accounts of leases.  `check_every` is how often, in
+    seconds, a lease in use is looked at again, so that what other processes decide is noticed too;
+    `patience` is how long a client waits while no machine holds the lease, because it is being
+    prepared or moved; `warm` is how long an unused connection to a machine is kept for the lease's
+    next visit.
     With `mates` it is one of several, and `inner` is where their door to its tunnels listens.
     """
 
@@ -78,7 +80,7 @@ class Gateway:
         routes: Routes,
         *,
         host_key: Path,
-        user_key: Path,
+        login_keys: Callable[[], Sequence[Path]],
         host: str = "127.0.0.1",
         port: int = 0,
         sockets: Sequence[socket.socket] = (),
@@ -93,7 +95,7 @@ class Gateway:
         reach: Callable[[Route], socket.socket] = reach,
     ) -> None:
         self._host_key = host_key
-        self._user_key = user_key
+        self._login_keys = PrivateKeys(login_keys)
         self._at = (host, port)
         self._sockets = sockets
         self._make_hub = functools.partial(
@@ -156,10 +158,11 @@ class Gateway:
         listeners: list[asyncssh.SSHAcceptor] = []
         doors: list[asyncio.Server] = []
         try:
+            self._login_keys.read()  # said now if it cannot be, not when somebody comes
             hub = self._make_hub(
                 executor=ThreadPoolExecutor(16, thread_name_prefix="essaim-gateway-ask"),
                 dialers=ThreadPoolExecutor(32, thread_name_prefix="essaim-gateway-dial"),
-                key=asyncssh.read_private_key(self._user_key),
+                keys=self._login_keys,
                 tunnels=Tunnels(),
                 warm=Warm(self._warm),
             )
@@ -205,7 +208,7 @@ class Gateway:
         loop = asyncio.get_running_loop()
         try:
             door = await loop.create_server(
-                lambda: InnerDoor(hub, mates.own, mates.key), host, port, backlog=256
+                lambda: InnerDoor(hub, mates.own, mates.keys), host, port, backlog=256
             )
         except OSError as exc:
             raise SetupError(

@@ -15,12 +15,14 @@ from typing import Any, Protocol, TypeVar
 
 import asyncssh
 
-from essaim.gateway.attempts import Attempts, Seldom, network
+from essaim.gateway.attempts import Attempts, Seldom
 from essaim.gateway.mates import Mates
 from essaim.gateway.routes import NODE, Route, Routes, SessionStart, is_node, split
 from essaim.gateway.tunnels import Tunnels
 from essaim.gateway.warm import Warm
+from essaim.model.client_networks import client_network
 from essaim.model.errors import TransientError
+from essaim.remote.private_keys import PrivateKeys
 from essaim.store.tunnels import BEAT_EVERY
 
 log = logging.getLogger(__name__)
@@ -57,7 +59,7 @@ class Hub:
     routes: Routes
     executor: Executor  #: where the routes are asked
     dialers: Executor  #: where nodes are dialled: one that does not answer holds up no question
-    key: asyncssh.SSHKey  #: what logs in to nodes
+    keys: PrivateKeys  #: what logs in to nodes
     reach: Callable[[Route], socket.socket]
     tunnels: Tunnels
     warm: Warm
@@ -108,13 +110,13 @@ class Hub:
             else:
                 lines = route.keys
         # A key is read for unknown names as well, so that they take as long as known ones.
-        found = public_data(lines or (self.key.export_public_key().decode(),))
+        found = public_data(lines or (self.keys.read()[0].export_public_key().decode(),))
         return found if lines else frozenset()
 
     def turned_away(self, name: str, client: str, key: str) -> None:
         """Let it be recorded that somebody showed no right key for a name, unless it was lately."""
         account, _ = split(name)
-        if is_node(name) or not self.near.allows((account, network(client))):
+        if is_node(name) or not self.near.allows((account, client_network(client))):
             return
         if self.anywhere.allows(account):
             came = SessionStart(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from typing_extensions import override
@@ -46,10 +47,10 @@ class Relayed(SocketEnd):
 class InnerDoor(asyncio.Protocol):
     """One connection of another process, until it is tied to a node."""
 
-    def __init__(self, hub: Hub, gateway: str, key: bytes) -> None:
+    def __init__(self, hub: Hub, gateway: str, keys: Callable[[], Sequence[bytes]]) -> None:
         self._hub = hub
         self._gateway = gateway
-        self._key = key
+        self._keys = keys
         self._nonce = inner.new_nonce()
         self._heard = b""
         self._wire: asyncio.Transport | None = None
@@ -76,12 +77,16 @@ class InnerDoor(asyncio.Protocol):
         elif end and self._wire is not None:
             self._wire.pause_reading()
             self._proved()
-            found = inner.asked(line, self._key, self._gateway, self._nonce)
-            if found is None:
-                log.warning("gateway: somebody without the key was at the inner door")
-                self._end("no")
-            else:
-                self._hub.spawn(self._tie(found))
+            self._answer(line)
+
+    def _answer(self, line: bytes) -> None:
+        for key in self._keys():
+            found = inner.asked(line, key, self._gateway, self._nonce)
+            if found is not None:
+                self._hub.spawn(self._tie(found, key))
+                return
+        log.warning("gateway: somebody without the key was at the inner door")
+        self._end("no")
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
@@ -98,10 +103,10 @@ class InnerDoor(asyncio.Protocol):
             self._wire.write(inner.refusal(why))
             self._wire.close()
 
-    async def _tie(self, found: inner.Asked) -> None:
+    async def _tie(self, found: inner.Asked, key: bytes) -> None:
         """Open the node's tunnel and pass on everything from then on."""
         node, wire = found.node, self._wire
-        consent = inner.consent(self._key, self._gateway, node, found.theirs, self._nonce)
+        consent = inner.consent(key, self._gateway, node, found.theirs, self._nonce)
         if wire is None:
             return
         if node == inner.NOBODY:

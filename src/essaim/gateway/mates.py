@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,9 +22,8 @@ class Mates(Protocol):
     def own(self) -> str:
         """The id of this gateway."""
 
-    @property
-    def key(self) -> bytes:
-        """What those who come to the inner door must have."""
+    def keys(self) -> Sequence[bytes]:
+        """Give what those who come to the inner door must have: one of these."""
 
     def open(self, port: int) -> None:
         """This gateway's inner door listens on that port."""
@@ -51,13 +50,16 @@ class PlaneMates:
     def __init__(self, ways: Ways, door: Door) -> None:
         self._ways = ways
         self._door = door
-        self.key = ways.key
         ways.own = door.gateway
 
     @property
     def own(self) -> str:
         """The id of this gateway."""
         return self._door.gateway
+
+    def keys(self) -> Sequence[bytes]:
+        """Give what those who come to the inner door must have: one of these."""
+        return [key.secret for key in self._ways.keys.believed()]
 
     def open(self, port: int) -> None:
         """Let it be known where this gateway is."""

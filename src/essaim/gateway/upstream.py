@@ -12,6 +12,7 @@ from essaim.remote import link
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Sequence
 
     from essaim.gateway.routes import Route
 
@@ -24,7 +25,7 @@ class StrangerError(RejectedError):
 
 
 async def log_in(
-    route: Route, key: asyncssh.SSHKey, sock: socket.socket
+    route: Route, keys: Sequence[asyncssh.SSHKey], sock: socket.socket
 ) -> asyncssh.SSHClientConnection:
     """Log in as the lease's account over an open socket, which is closed when that fails.
 
@@ -37,7 +38,7 @@ async def log_in(
     try:
         pinned = asyncssh.import_public_key(route.host_key)
         async with asyncio.timeout(LOGIN_WITHIN):
-            return await link.log_in(client, sock, at, user=route.account, key=key, pinned=pinned)
+            return await link.log_in(client, sock, at, user=route.account, keys=keys, pinned=pinned)
     except BaseException as exc:
         sock.close()
         if isinstance(exc, (asyncssh.Error, OSError, ValueError)):

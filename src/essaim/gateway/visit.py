@@ -110,7 +110,7 @@ class Visit:
                 attempt.cancel()
 
     async def _log_in(self, route: Route) -> asyncssh.SSHClientConnection:
-        return await log_in(route, self._hub.key, await self._hub.way_to(route))
+        return await log_in(route, self._hub.keys.read(), await self._hub.way_to(route))
 
     async def _held(self) -> Route:
         """Give the route once a machine holds the lease, which may be moving just now."""

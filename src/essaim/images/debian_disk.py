@@ -1,6 +1,7 @@
 """The builder `debian` for virtual machines: the sandbox's packages, with all it takes to boot.
 
-Settings are those of the root file system, and `disk`: `size` (MiB, 4096) and `compress` (true).
+Settings are those of the root file system, and `disk`: `size` (MiB, 4096), `compress` (true) and
+`mitigations` (true; false leaves the processor's faults open to programs, for speed).
 What is added to Debian's files is in `files/debian`, what is done to them in `files/debian-setup`.
 """
 
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from essaim.images import debian, disks, initrds
 from essaim.images.debian_root import check_server, facts
+from essaim.images.disks import UNPROTECTED
 from essaim.images.inside import as_root, check_tools, remove_tree
 from essaim.images.programs import must, version
 from essaim.model.errors import RejectedError
@@ -28,6 +30,7 @@ PACKAGES = (
     "linux-image-cloud-amd64", "systemd-sysv", "udev", "dbus", "kmod", "busybox-static",
     "cloud-init", "cloud-guest-utils", "fdisk", "e2fsprogs", "iproute2",
 )  # fmt: skip
+_DISK_SETTINGS = {"size", "compress", "mitigations"}
 #: Read by the kernel's scripts: Debian's own initrd takes a minute to make and is not used.
 _ENV = {"INITRD": "No"}
 
@@ -44,19 +47,20 @@ EDITION = _edition()
 def check(image: Image) -> None:
     """See that the settings make sense and that there is all a disk is made with."""
     debian.recipe(image.name, image.settings)
-    _layout(image)
+    layout(image)
     check_tools(**disks.TOOLS)
     disks.check_grub()
 
 
-def _layout(image: Image) -> disks.Layout:
+def layout(image: Image) -> disks.Layout:
+    """Read the setting `disk`; RejectedError when it is not understood."""
     given = image.settings.get("disk", {})
     size = given.get("size", 4096) if isinstance(given, dict) else None
     least = 1024
-    if not isinstance(size, int) or size < least or given.keys() - {"size", "compress"}:
+    if not isinstance(size, int) or size < least or given.keys() - _DISK_SETTINGS:
         raise RejectedError(
             f"image {image.name}: disk {given!r} is not understood",
-            hint=f"disk: {{size: MiB from {least} on, compress: true}}",
+            hint=f"disk: {{size: MiB from {least} on, compress: true, mitigations: true}}",
         )
     commands = ("configfile (hd0,msdos1)/boot/grub/grub.cfg",)
     return disks.Layout(size=size, commands=commands, compress=bool(given.get("compress", True)))
@@ -86,7 +90,7 @@ def build(job: Job) -> dict[str, Any]:
     made = facts(wanted, root)
     job.say("setting up what boots")
     kernel = _set_up(job, root)
-    disks.make_disk(job, root, _layout(job.image), still=False)
+    disks.make_disk(job, root, layout(job.image), still=False)
     remove_tree(root)
     made["tools"] |= {
         "mkfs.ext4": version("mkfs.ext4", option="-V"),
@@ -109,10 +113,12 @@ def _set_up(job: Job, root: Path) -> initrds.Kernel:
         'mkdir -p "$1/boot/essaim"; cp "$3/initrd" "$1/boot/essaim/initrd"; '
         'ln "$1/boot/vmlinuz-$4" "$1/boot/essaim/vmlinuz"; '
         'rm -f "$1/etc/resolv.conf"; '
-        'cp "$5" "$1/essaim-setup"; root=$1; shift 5; '
+        'sed -i "s/^linux .*/&$6/" "$1/boot/grub/grub.cfg"; '
+        'cp "$5" "$1/essaim-setup"; root=$1; shift 6; '
         'chroot "$root" "$@" sh /essaim-setup; rm "$root/essaim-setup"'
     )
-    words = (str(root), str(FILES), str(boot), kernel.version, str(SETUP), *inside)
+    options = "" if job.image.settings.get("disk", {}).get("mitigations", True) else UNPROTECTED
+    words = (str(root), str(FILES), str(boot), kernel.version, str(SETUP), options, *inside)
     must(job, *as_root("sh", "-euc", script, "sh", *words))
     shutil.rmtree(boot)
     return kernel

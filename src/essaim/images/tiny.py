@@ -1,7 +1,8 @@
 """The builder `tiny`: Debian's kernel, busybox and dropbear on a small disk that boots in seconds.
 
 Settings: `suite`, `size` (MiB, 256), `packages` (more of Debian's, unpacked but not configured),
-`modules` (more of the kernel's, loaded at boot), `kernel` (a package), `mirror`, `components`.
+`modules` (more of the kernel's, loaded at boot), `kernel` (a package), `mitigations` (true; false
+leaves the processor's faults open to programs, for speed), `mirror`, `components`.
 The files it adds to Debian's are in `files/tiny`.
 """
 
@@ -55,8 +56,8 @@ _MERGED = ("bin", "lib", "lib64", "sbin")
 #: Nothing on the screen is read by anybody; each of the others spares the kernel a test of
 #: hardware that is known to be good or not there.
 COMMAND_LINE = (
-    "root=/dev/vda1 console=ttyS0 quiet panic=5 nokaslr mitigations=off random.trust_cpu=on "
-    "no_timer_check cryptomgr.notests"
+    "root=/dev/vda1 console=ttyS0 quiet panic=5 random.trust_cpu=on no_timer_check "
+    "cryptomgr.notests"
 )
 
 
@@ -80,6 +81,7 @@ class Recipe:
     packages: tuple[str, ...]
     modules: tuple[str, ...]
     size: int
+    mitigations: bool
     sources: tuple[str, ...]
 
 
@@ -87,6 +89,7 @@ def recipe(name: str, settings: Mapping[str, Any]) -> Recipe:
     """Check an image's settings; RejectedError names the one that is wrong."""
     unknown = settings.keys() - {
         "summary", "suite", "size", "packages", "modules", "kernel", "mirror", "components",
+        "mitigations",
     }  # fmt: skip
     if unknown:
         raise RejectedError(f"image {name}: builder tiny knows no setting {min(unknown)}")
@@ -107,6 +110,7 @@ def recipe(name: str, settings: Mapping[str, Any]) -> Recipe:
         packages=(*PACKAGES, *plain.packages),
         modules=(*MODULES, *modules),
         size=size,
+        mitigations=bool(settings.get("mitigations", True)),
         sources=plain.sources,
     )
 
@@ -135,7 +139,7 @@ def build(job: Job) -> dict[str, Any]:
     _own_files(root)
     _set_modes(root)
     layout = disks.Layout(
-        size=wanted.size, commands=_boot_commands(kernel), compress=False, journal=4
+        size=wanted.size, commands=_boot_commands(kernel, wanted), compress=False, journal=4
     )
     disks.make_disk(job, root, layout, still=True)
     for folder in (unpacked, root):
@@ -264,10 +268,15 @@ def _set_modes(root: Path) -> None:
         (root / name).chmod(mode)
 
 
-def _boot_commands(kernel: initrds.Kernel) -> tuple[str, ...]:
+def kernel_options(wanted: Recipe) -> str:
+    """Give what the kernel is told."""
+    return COMMAND_LINE if wanted.mitigations else COMMAND_LINE + disks.UNPROTECTED
+
+
+def _boot_commands(kernel: initrds.Kernel, wanted: Recipe) -> tuple[str, ...]:
     return (
         f"echo Linux {kernel.version}",
-        f"linux (hd0,msdos1)/boot/vmlinuz {COMMAND_LINE}",
+        f"linux (hd0,msdos1)/boot/vmlinuz {kernel_options(wanted)}",
         "initrd (hd0,msdos1)/boot/initrd",
         "boot",
     )

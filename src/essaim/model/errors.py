@@ -36,6 +36,10 @@ class RejectedError(EssaimError):
     code = "rejected"
 
 
+class HostKeyError(RejectedError):
+    """A machine shows another host key than the one that is pinned for it."""
+
+
 class TakenError(RejectedError):
     """The name belongs to somebody else."""
 
@@ -127,6 +131,12 @@ class ForbiddenError(EssaimError):
     code = "forbidden"
 
 
+class ReauthenticateError(ForbiddenError):
+    """The caller may do this, and has to prove once more who they are."""
+
+    code = "reauthenticate"
+
+
 class SetupError(EssaimError):
     """The computer Essaim runs on lacks something: a package, a right, disk space."""
 
@@ -192,6 +202,6 @@ class InvalidError(EssaimError):
     code = "invalid"
     exit_code = 2
 
-    def __init__(self, problems: list[Problem]) -> None:
-        super().__init__("\n".join(str(problem) for problem in problems))
+    def __init__(self, problems: list[Problem], *, hint: str = "") -> None:
+        super().__init__("\n".join(str(problem) for problem in problems), hint=hint)
         self.problems = problems

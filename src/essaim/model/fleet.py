@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 
 class Role(enum.StrEnum):
@@ -16,6 +17,84 @@ class Role(enum.StrEnum):
     MEMBER = "member"  #: rent within quota, see what is theirs
     OPERATOR = "operator"  #: see everything, drain and readmit nodes, end leases
     ADMIN = "admin"  #: the rest: people, quotas, enrolment
+
+
+class Scope(enum.StrEnum):
+    """What a program may do with an API token; never more than its owner."""
+
+    READ = "read"  #: see what the owner sees
+    RENT = "rent"  #: rent, extend and release for the owner, and see what is theirs
+    OPERATE = "operate"  #: whatever an operator may
+    ADMIN = "admin"  #: whatever an administrator may
+
+    @property
+    def allows(self) -> frozenset[Permission]:
+        """The permissions it gives."""
+        return _ALLOWED[self]
+
+    def limit(self, role: Role) -> Role:
+        """The role that a program has whose owner has this one."""
+        most = {Scope.RENT: Role.MEMBER, Scope.OPERATE: Role.OPERATOR}.get(self, Role.ADMIN)
+        return min(role, most, key=_RANKS.index)
+
+    @property
+    def needs(self) -> Role:
+        """The role one needs to give it to a program."""
+        return {Scope.OPERATE: Role.OPERATOR, Scope.ADMIN: Role.ADMIN}.get(self, Role.MEMBER)
+
+    def within(self, role: Role) -> bool:
+        """Whether somebody of that role may give it to a program."""
+        return _RANKS.index(self.needs) <= _RANKS.index(role)
+
+
+class Permission(enum.Enum):
+    """What a request needs of whoever is not there in person."""
+
+    READ = enum.auto()
+    RENT = enum.auto()
+    CHANGE = enum.auto()
+    PERSONAL = enum.auto()  #: passwords, sessions, tokens: nothing for programs
+
+
+_RANKS = (Role.MEMBER, Role.OPERATOR, Role.ADMIN)
+_ALLOWED = {
+    Scope.READ: frozenset({Permission.READ}),
+    Scope.RENT: frozenset({Permission.READ, Permission.RENT}),
+    Scope.OPERATE: frozenset({Permission.READ, Permission.RENT, Permission.CHANGE}),
+    Scope.ADMIN: frozenset({Permission.READ, Permission.RENT, Permission.CHANGE}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Where somebody came from, as far as the server could tell."""
+
+    address: str = ""
+    agent: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoginSession:
+    """Somebody is logged in somewhere; its id is for people, no token names it."""
+
+    id: str
+    key: str  #: as it is kept
+    created_at: int
+    used_at: int | None  #: when it was last carried on
+    expires_at: int
+    seen: Seen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiToken:
+    """A program's way in, without its secret."""
+
+    id: str
+    name: str
+    scope: Scope
+    created_at: int
+    expires_at: int
+    used_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +115,7 @@ class User:
     project: str = ""
     quota: Quota = Quota()
     disabled: bool = False
+    pending: bool = False  #: disabled because an administrator has not approved it yet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +158,7 @@ class Node:
     checked_at: int = 0  #: last check over SSH that succeeded
     failures: int = 0  #: checks over SSH that failed since
     reason: str = ""  #: why it is lost or quarantined
+    waiting: bool = False  #: for an administrator to approve it; drained until then
     #: When this was read: what is asked of the machine because of it is of that moment.
     read_at: int = field(default=0, compare=False)
 
@@ -97,6 +178,31 @@ class Announcement:
     tunnel: bool = False
     tunnel_key: str = ""  #: the public key its own connection to the gateway is made with
     agent_version: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """How an agent shows that a machine is the one whose host key it names."""
+
+    challenge: str = ""  #: a text of ours …
+    signature: str = ""  #: … signed with that host key, as `ssh-keygen -Y sign` does
+    credential: str = ""  #: what the machine was given when it joined before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enrolment:
+    """A token with which machines may join, without the token itself."""
+
+    ID_LENGTH: ClassVar[int] = 12
+
+    id: str  #: the beginning of the token's digest
+    uses: int  #: machines that may still join
+    site: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    who: str = ""  #: made it
+    approve: bool = False  #: its machines wait for approval
+    created_at: int = 0
+    expires_at: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,7 @@ class Observed:
     boot: str = ""  #: differs after every start, so that lost daemons are noticed
     detail: Mapping[str, str] = field(default_factory=dict)  #: for people: pid, path, …
     shared: tuple[str, ...] = ()  #: folders it has in common with others of its stack
+    adopted: bool = False  #: somebody else made it: removing it means giving it back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,11 +106,53 @@ class Stocked(Protocol):
 
 
 @runtime_checkable
+class ChecksMachines(Protocol):
+    """A driver that can tell beforehand whether a site has all that machines need."""
+
+    def check_machines(self, image: Image, machines: Sequence[Machine]) -> None:
+        """RejectedError, with a near spelling, when one of them cannot be made from the image."""
+
+
+@runtime_checkable
 class Slow(Protocol):
     """A driver whose machines take longer to boot than a sandbox does."""
 
     def answers_within(self) -> float:
         """Seconds from power-on after which a machine that has not answered counts as silent."""
+
+
+class HostKeySource(enum.StrEnum):
+    """How we come to know the host key of a machine."""
+
+    GIVEN = "given"  #: the driver puts the key of its seed into the machine before it starts
+    READ = "read"  #: the machine makes its own; the driver reads it inside the machine
+    SHOWN = "shown"  #: the machine makes its own; only its SSH server shows it, and nobody vouches
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostKeyAccess:
+    """Where the host keys of machines come from, and why no safer way is open."""
+
+    source: HostKeySource
+    reason: str = ""  #: with SHOWN: what is missing
+    hint: str = ""  #: with SHOWN: what to do about it
+
+
+@runtime_checkable
+class HostKeys(Protocol):
+    """A driver that cannot always give machines the host key of their seed."""
+
+    def host_key_access(self, image: Image) -> HostKeyAccess:
+        """How the host keys of machines made from that image become known; changes nothing."""
+
+    def read_host_key(self, name: MachineName) -> str:
+        """Return `ssh-ed25519 AAAA…` as the machine itself has it.
+
+        TransientError while the machine is not ready for it, RejectedError when it never will be.
+        """
+
+    def found_host_key(self, id: str) -> str:  # noqa: A002 - Found's
+        """Likewise for a machine of the inventory that is not ours yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +212,14 @@ class Inventory(Protocol):
 
     def adopt(self, id: str, machine: Machine, network: Network) -> None:  # noqa: A002 - Found's
         """Take a stranger's machine under our care, leaving its disk and power as they are."""
+
+
+@runtime_checkable
+class Templates(Protocol):
+    """A driver whose site has templates, which are no machines but look alike."""
+
+    def templates(self) -> Sequence[Found]:
+        """List them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

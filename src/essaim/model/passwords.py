@@ -39,6 +39,8 @@ ROWS = (
 LEET = str.maketrans("@4310$5!7", "aaeiossit")
 #: Characters that must be left, and different ones among all of them.
 LEFT, DIFFERENT = 5, 5
+#: Characters that must be left beside the name of the person.
+LEFT_BESIDE_NAME = 10
 #: Neighbours in a row that count as one stroke.
 RUN = 3
 
@@ -46,14 +48,16 @@ RUN = 3
 def guessable(name: str, password: str) -> bool:
     """Say whether this password of the person `name` is among those that are tried first."""
     plain = password.lower()
-    if len(set(plain)) < DIFFERENT or name in plain:
+    if len(set(plain)) < DIFFERENT:
         return True
-    return min(_left(plain), _left(plain.translate(LEET))) < LEFT
+    # A sentence may have the name in it; what is made of the name may not.
+    needed = LEFT_BESIDE_NAME if name in plain else LEFT
+    return min(_left(each.replace(name, "\0")) for each in (plain, plain.translate(LEET))) < needed
 
 
 def _left(text: str) -> int:
     """How many characters are left when all that is common is taken out."""
-    text = re.sub(r"[\W_]+", "", text)
+    text = re.sub(r"[^\w\0]+|_+", "", text)
     for word in COMMON:
         text = text.replace(word, "\0")
     text = _without_rows(text)

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from essaim.model.machines import Observed
 
 #: Verbs by which machines lose their disks; a network that is opened anew takes its machines along.
-_DESTROYING = frozenset({"retire", "destroy", "rebuild", "unhost", "rehost", "reopen"})
+_DESTROYING = frozenset(
+    {"retire", "destroy", "rebuild", "unhost", "rehost", "reopen", "remove", "reset"}
+)
 
 
 class Action(enum.StrEnum):
@@ -65,11 +67,12 @@ class Change:
     digest: str = ""  #: for `configure`: recorded once the role is applied
     waits: tuple[str, ...] = ()
     detail: str = ""  #: for people: what was changed by hand, as a diff
+    gives_back: bool = False  #: the machine was adopted: it is let go, and its disk stays
 
     @property
     def destroys_disk(self) -> bool:
         """Whether a machine loses its disk by it."""
-        return self.verb in _DESTROYING
+        return self.verb in _DESTROYING and not self.gives_back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -216,8 +216,14 @@ WORDS: Mapping[str, tuple[str, str]] = {
         "le nom d'un instantané : minuscules, chiffres et tirets, une lettre d'abord",
     ),
     "seat.label_taken": (
-        "{machine} has a snapshot {label} already",
-        "{machine} a déjà un instantané {label}",
+        (
+            "{machine} has a snapshot {label} already: "
+            "choose another label, or remove that snapshot first"
+        ),
+        (
+            "{machine} a déjà un instantané {label} : "
+            "choisissez un autre nom, ou supprimez d'abord celui-là"
+        ),
     ),
     "seat.no_label": (
         "{machine} has no snapshot {label}",

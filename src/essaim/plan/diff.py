@@ -13,6 +13,7 @@ from essaim.model.stacks import Machine, Stack
 from essaim.plan.digest import RoleDigests
 
 NETWORK = "network"
+_GIVEN_BACK = "given back as it is: it was adopted"
 
 #: By machine (STACK/MACHINE) and role.
 Drifts = Mapping[tuple[str, str], Drift]
@@ -38,7 +39,8 @@ def dismantle(stack: str, world: World) -> tuple[Change, ...]:
             action=Action.REMOVE,
             verb="destroy",
             machine=name,
-            reason="the stack goes",
+            reason=_GIVEN_BACK if seen.adopted else "the stack goes",
+            gives_back=seen.adopted,
         )
         for name, seen in sorted(world.machines.items())
     ]
@@ -122,7 +124,8 @@ class _Diff:
         for machine, role in self.world.applied:
             roles_of[machine].append(role)
         for name in sorted(self.world.machines.keys() - wanted):
-            key = self.world.machines[name].name.machine
+            seen = self.world.machines[name]
+            key = seen.name.machine
             for role in roles_of[name]:
                 self.retired[role].append(key)
             yield Change(
@@ -130,7 +133,8 @@ class _Diff:
                 action=Action.REMOVE,
                 verb="retire",
                 machine=name,
-                reason="no longer in the stack",
+                reason=_GIVEN_BACK if seen.adopted else "no longer in the stack",
+                gives_back=seen.adopted,
             )
 
     def machines(self) -> Iterator[Change]:
@@ -158,6 +162,7 @@ class _Diff:
             machine=str(machine.name),
             reason=reason,
             waits=(f"image-{machine.image}",) if build else (),
+            gives_back=verb == "rebuild" and seen is not None and seen.adopted,
         )
 
     def decide(
@@ -166,7 +171,8 @@ class _Diff:
         if seen is None:
             return Action.ADD, "raise", "not there"
         if why := self.outdated(machine, seen, applied):
-            return Action.CHANGE, "rebuild", why
+            back = "; the adopted one is given back" if seen.adopted else ""
+            return Action.CHANGE, "rebuild", f"{why}{back}"
         if seen.power is Power.OFF:
             return Action.CHANGE, "start", "is off"
         return None

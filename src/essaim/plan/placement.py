@@ -35,7 +35,8 @@ def shortage(wish: Wish, nodes: Iterable[Node]) -> tuple[str, dict[str, Any]] | 
     able = sum(suits(node, wish) for node in alike)
     if not able:
         largest = max(alike, key=lambda node: (node.cores, node.memory))
-        return "rent.too_large", {"most_cores": largest.cores, "most_memory": largest.memory}
+        key = "rent.too_large_one" if largest.cores == 1 else "rent.too_large"
+        return key, {"most_cores": largest.cores, "most_memory": largest.memory}
     if able < wish.count:
         return "rent.too_many", {"count": wish.count, "able": able}
     return None

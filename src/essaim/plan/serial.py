@@ -22,8 +22,10 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
 
 def _change_to_json(change: Change) -> dict[str, Any]:
     body = asdict(change)
-    if not change.detail:
-        del body["detail"]  # a program of an earlier version may read this plan
+    # A program of an earlier version may read this plan.
+    for key in ("detail", "gives_back"):
+        if not body[key]:
+            del body[key]
     return body
 
 

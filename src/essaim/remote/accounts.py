@@ -20,6 +20,7 @@ from essaim.model.roles import Role
 from essaim.model.stacks import Machine, Size
 from essaim.remote.ansible import play
 from essaim.remote.door import door
+from essaim.remote.entry import ANYWHERE, Entry
 from essaim.remote.render import Facts, Given
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 HELPER = "/usr/local/lib/essaim/helper"
 PLAYBOOK = Path(__file__).parents[1] / "library" / "playbooks" / "lease_account.yml"
 LIMITS = frozenset({"processes", "memory_mib", "open_files"})
+#: What the account may use in all, and as what it is told: agents of an earlier version do not
+#: know it, and take it from here without a word.
+RENTED = {"rented_cores": "cores", "rented_memory_mib": "memory_mib", "processes": "processes"}
 #: Seconds for what is quick, and for what looks at every file of a machine.
 QUICK, THOROUGH = 60.0, 900.0
 #: Bytes a machine may send beyond what it was asked for: what went wrong, in a few lines.
@@ -74,12 +78,18 @@ def checked_keys(keys: Sequence[str]) -> list[str]:
 
 def checked_limits(limits: Mapping[str, int]) -> dict[str, int]:
     """Give the limits back; RejectedError for one that does not exist."""
-    bad = [name for name, value in limits.items() if name not in LIMITS or int(value) < 0]
+    known = LIMITS | RENTED.keys()
+    bad = [name for name, value in limits.items() if name not in known or int(value) < 0]
     if bad:
         raise RejectedError(
-            f"no such limit: {', '.join(bad)}", hint=f"there are {', '.join(sorted(LIMITS))}"
+            f"no such limit: {', '.join(bad)}", hint=f"there are {', '.join(sorted(known))}"
         )
-    return {name: int(value) for name, value in limits.items()}
+    return {name: int(value) for name, value in limits.items() if name in LIMITS}
+
+
+def rented(limits: Mapping[str, int]) -> dict[str, int]:
+    """Give what an account may use in all."""
+    return {RENTED[name]: int(value) for name, value in limits.items() if name in RENTED}
 
 
 class _Pieces:
@@ -123,6 +133,7 @@ class NativeAccounts:
         limits: Mapping[str, int],
         *,
         at: int,
+        entry: Entry = ANYWHERE,
     ) -> None:
         """Make the account, or make it as asked when it is there; `expires_at` is unix seconds."""
         request = {
@@ -132,6 +143,10 @@ class NativeAccounts:
             "expires_at": int(expires_at),
             "now": int(time.time()),
             "limits": checked_limits(limits),
+            "rented": rented(limits),
+            # Helpers of earlier versions know nothing of these, and make the account without.
+            "sources": list(entry.sources),
+            "forwarding": entry.forwarding,
         }
         self._ask(target, "create", request, within=QUICK)
 
@@ -200,16 +215,20 @@ class NativeAccounts:
         except binascii.Error as exc:
             raise TransientError(f"{target.name}: the saved home of {account} is damaged") from exc
 
-    def restore(self, target: Target, account: str, layers: Sequence[bytes], *, at: int) -> None:
+    def restore(
+        self, target: Target, account: str, layers: Sequence[bytes], *, at: int, most_mib: int
+    ) -> None:
         """Make the home what the layers say, one over the other; what the last lacks goes.
 
-        RejectedError when one is damaged, or leads out of the home: the home is then in between.
+        RejectedError when one is damaged, leads out of the home, or unpacks to more than a home
+        of `most_mib`: the home is then in between.
         """
         if not layers:
             return
         request = {
             "account": checked_account(account),
             "layers": [len(layer) for layer in layers],
+            "most_mib": most_mib,
             "at": at,
         }
         self._ask(target, "restore", request, within=THOROUGH, data=b"".join(layers))
@@ -276,14 +295,16 @@ class AnsibleAccounts:
         limits: Mapping[str, int],
         *,
         at: int,
+        entry: Entry = ANYWHERE,
     ) -> None:
         """Make the account, or make it as asked when it is there; `expires_at` is unix seconds."""
         self._native.take_turn(target, at)
-        text = "".join(f"{key}\n" for key in checked_keys(keys))
+        text = "".join(f"{entry.options()} {key}\n" for key in checked_keys(keys))
         its = {
             "expires_at": int(expires_at),
             "now": int(time.time()),
             "limits": checked_limits(limits),
+            "rented": rented(limits),
         }
         self._play(target, "create", account, its, {"keys": Given(text)})
 

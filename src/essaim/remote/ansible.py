@@ -111,16 +111,20 @@ def _failure(
     return RejectedError(what, hint=f"essaim logs {name}")
 
 
+def own_environment() -> dict[str, str]:
+    """Our environment without what is meant for other playbooks, and without our own secrets."""
+    return {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith(("ANSIBLE_", "ESSAIM_")) and key != "SSH_AUTH_SOCK"
+    }
+
+
 @contextlib.contextmanager
 def _started(words: Sequence[str], box: Path) -> Iterator[subprocess.Popen[str]]:
     """Start the program in a session of its own, and end it with all its children."""
-    kept = {
-        key: value
-        for key, value in os.environ.items()
-        if not key.startswith("ANSIBLE_") and key != "SSH_AUTH_SOCK"
-    }
     env = {
-        **kept,
+        **own_environment(),
         "ANSIBLE_CONFIG": str(box / "ansible.cfg"),
         "ANSIBLE_HOME": str(box / "home"),
         "LC_ALL": "C.UTF-8",

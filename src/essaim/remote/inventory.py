@@ -1,16 +1,21 @@
-"""What ansible-playbook is told about the machines: files in a private directory, no arguments."""
+"""What ansible-playbook is told about the machines: files in a private directory, no arguments.
+
+No text in them is a template: Ansible evaluates templates on this computer, and what is told comes
+from nodes, tenants, rosters and files of users.
+"""
 
 from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from essaim.remote.keyring import alias
 from essaim.remote.render import describe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from essaim.model.roles import Role
@@ -37,6 +42,9 @@ transfer_method = piped
 control_path_dir = {box}/cp
 ssh_args = -F /dev/null -o ControlMaster=auto -o ControlPersist=60s
 """
+_TEMPLATES = ("{{", "{%", "{#")
+#: What YAML calls text that stands for nothing else.
+_TEXT = "tag:yaml.org,2002:str"
 
 
 def prepare(
@@ -55,7 +63,7 @@ def prepare(
             "ansible_host": target.address,
             "ansible_port": target.port,
             "ansible_user": target.user,
-            "ansible_ssh_private_key_file": str(keyring.user_key()),
+            "ansible_ssh_private_key_file": str(keyring.path(target.key)),
             "ansible_ssh_common_args": shlex.join(ssh_options(target, box / "known_hosts", proxy)),
             "ansible_become": bool(target.become),
         }
@@ -66,20 +74,40 @@ def prepare(
     write_private(
         box / "known_hosts", "".join(f"{alias(t.name)} {t.host_key}\n" for t, _ in targets)
     )
-    write_private(inventory, to_yaml({"all": {"hosts": hosts, "children": _groups(role, targets)}}))
-    write_private(variables, to_yaml(common))
+    every = {"hosts": foreign(hosts), "children": _groups(role, targets)}
+    write_private(inventory, to_yaml({"all": every}))
+    write_private(variables, to_yaml(foreign(common)))
     # Results with their output, so that they can be logged.
     return ["-v", "-i", str(inventory), "-e", f"@{variables}"]
 
 
 class Foreign(str):
-    """Text from a machine: Ansible must not take it for a template, which can run anything here."""
+    """Text that Ansible must not take for a template."""
 
     __slots__ = ()
 
 
+def foreign(value: Any) -> Any:
+    """Mark all text of a value, as deep as it is, as `Foreign`."""
+    if isinstance(value, str):
+        return Foreign(value)
+    if isinstance(value, Mapping):
+        return {key: foreign(below) for key, below in value.items()}
+    return [foreign(below) for below in value] if isinstance(value, list | tuple) else value
+
+
+def for_json(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Mark text that looks like a template as Ansible's inventories in JSON do."""
+    return {
+        key: {"__ansible_unsafe": value}
+        if isinstance(value, str) and any(mark in value for mark in _TEMPLATES)
+        else value
+        for key, value in values.items()
+    }
+
+
 def _needs(facts: Facts) -> dict[str, Any]:
-    return {name: Foreign(given.value) for name, given in facts.needs.items()}
+    return {name: given.value for name, given in facts.needs.items()}
 
 
 def _common(all_vars: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -130,16 +158,20 @@ def ssh_options(
 
 
 def to_yaml(value: Any) -> str:
-    """Write YAML for Ansible, in which `Foreign` text is no template."""
+    """Write YAML for Ansible, in which `Foreign` text is not a template."""
     import yaml  # noqa: PLC0415 - heavy
 
     class Dumper(yaml.SafeDumper):
-        """Writes text from machines so that Ansible takes it as it is."""
+        """Writes foreign text so that Ansible takes it as it is."""
 
-    Dumper.add_representer(
-        Foreign,
-        lambda dumper, text: dumper.represent_scalar("!unsafe", str(text), style='"'),
-    )
+    def represent(dumper: yaml.SafeDumper, text: Foreign) -> yaml.ScalarNode:
+        tag = dumper.resolve(yaml.ScalarNode, str(text), (True, False))  # type: ignore[no-untyped-call]
+        if tag != _TEXT:
+            # Ansible makes a truth value of `!unsafe "yes"`.  Such a word cannot be a template.
+            return dumper.represent_str(str(text))
+        return dumper.represent_scalar("!unsafe", str(text), style='"')
+
+    Dumper.add_representer(Foreign, represent)
     return yaml.dump(value, Dumper=Dumper, sort_keys=False)
 
 

@@ -1,4 +1,4 @@
-"""The keys of a control plane: the one it logs in with, and one identity for each machine."""
+"""The keys of a control plane: those it logs in with, and one identity for each machine."""
 
 from __future__ import annotations
 
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+#: The file of each key: of machines of stacks, of nodes, of leases' accounts, of the gateways.
+FILES = {"user": "id_ed25519", "control": "control", "lease": "lease", "gateway": "gateway"}
+#: What a key is called while it is rotated: the one to come, and the one that goes.
+NEXT, OLD = ".next", ".old"
+
 
 class Keyring:
     """Keys as files only their owner can read.  Each is made at first use, exactly once.
@@ -31,7 +36,7 @@ class Keyring:
         self._root = root
 
     def user_key(self) -> Path:
-        """Give the private key this control plane logs in with; its public half is beside it."""
+        """Give the private key that logs in to machines of stacks; its public half is beside it."""
         path = self._root / "id_ed25519"
         public = path.with_name(path.name + ".pub")
         text = public_half(self._once(path, _new_key))
@@ -46,18 +51,59 @@ class Keyring:
 
     def gateway_key(self) -> Path:
         """Give the private key that all gateways of this control plane show."""
-        path = self._root / "gateway"
-        self._once(path, _new_key)
-        return path
+        return self.make("gateway")
 
     def gateway_public_key(self) -> str:
         """Give the public half of the gateways' key, as in `known_hosts`."""
-        return public_half(self._once(self._root / "gateway", _new_key))
+        return public_half(self.make("gateway").read_bytes())
+
+    def make(self, name: str) -> Path:
+        """Give the file of a key of its own, made when it is not there."""
+        path = self._root / FILES[name]
+        self._once(path, _new_key)
+        return path
 
     def holds(self, name: str) -> Path | None:
-        """Give the file of the `user` or the `gateway` key; None when it was not made yet."""
-        path = self._root / {"user": "id_ed25519", "gateway": "gateway"}[name]
+        """Give the file of a key; None when it was not made yet."""
+        path = self._root / FILES[name]
         return path if path.exists() else None
+
+    def path(self, name: str) -> Path:
+        """Give the file of the key that is used as this one.
+
+        A control plane that is older than the keys `control` and `lease` has one for all: `user`.
+        """
+        found = self.holds(name)
+        if found is None and name in ("control", "lease"):
+            found = self.holds("user")
+        return found or (self.user_key() if name == "user" else self.make(name))
+
+    def paths(self, name: str) -> list[Path]:
+        """Give the files of a key and, while it is rotated, of its successor or predecessor."""
+        first = self.path(name)
+        others = (self._root / f"{FILES[name]}{more}" for more in (NEXT, OLD))
+        return [first, *(each for each in others if each.exists())]
+
+    def public_keys(self, name: str) -> list[str]:
+        """Give the public halves of `paths`."""
+        return [public_half(path.read_bytes()) for path in self.paths(name)]
+
+    def begin_rotation(self, name: str) -> None:
+        """Make the successor of a key, beside it."""
+        self._once(self._root / f"{FILES[name]}{NEXT}", _new_key)
+
+    def promote(self, name: str) -> None:
+        """Let the successor be the key, and the key its predecessor.  Nothing if it is."""
+        path = self._root / FILES[name]
+        following, old = path.with_name(path.name + NEXT), path.with_name(path.name + OLD)
+        if following.exists():
+            # What both read is never missing: first a second name, then the exchange.
+            self._once(old, self.path(name).read_bytes)
+            following.replace(path)
+
+    def end_rotation(self, name: str) -> None:
+        """Forget the predecessor of a key."""
+        (self._root / f"{FILES[name]}{OLD}").unlink(missing_ok=True)
 
     @property
     def folder(self) -> Path:
@@ -74,12 +120,16 @@ class Keyring:
 
     def host_public_key(self, name: MachineName) -> str:
         """Give the key a machine must show when it is connected to: `ssh-ed25519 AAAA…`."""
+        return self.pinned(name) or public_half(self._once(self._host_path(name), _new_key))
+
+    def pinned(self, name: MachineName) -> str:
+        """Return the key that was pinned for a machine that made its own; empty when none was."""
         with contextlib.suppress(FileNotFoundError):
             return self._pin_path(name).read_text(encoding="ascii").strip()
-        return public_half(self._once(self._host_path(name), _new_key))
+        return ""
 
     def pin(self, name: MachineName, public: str) -> None:
-        """Believe this key of a machine that has an identity of its own: one that was adopted."""
+        """Believe this key of a machine that has an identity of its own: see `workflows`."""
         path = self._pin_path(name)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._root.chmod(0o700)

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import asyncssh
 from typing_extensions import override
 
-from essaim.model.errors import RejectedError, TransientError
+from essaim.model.errors import HostKeyError, RejectedError, TransientError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from concurrent.futures import Executor
 
     from essaim.remote.ssh import Target
@@ -79,7 +80,7 @@ async def log_in(
     at: tuple[str, int],
     *,
     user: str,
-    key: asyncssh.SSHKey,
+    keys: Sequence[asyncssh.SSHKey],
     pinned: asyncssh.SSHKey,
 ) -> asyncssh.SSHClientConnection:
     """Log in over an open socket, believing the pinned host key alone.
@@ -97,7 +98,7 @@ async def log_in(
         # The others too: a stranger's key is then seen and can be named.
         server_host_key_algs=[*first, *(alg for alg in _HOST_KEYS if alg not in first)],
         username=user,
-        client_keys=[key],
+        client_keys=list(keys),
         agent_path=None,
         preferred_auth="publickey",
         gss_host=None,
@@ -115,7 +116,7 @@ async def log_in(
 
 async def connect(
     target: Target,
-    key: asyncssh.SSHKey,
+    keys: Sequence[asyncssh.SSHKey],
     executor: Executor,
     progress: Progress,
     *,
@@ -127,7 +128,7 @@ async def connect(
         progress.stage = Stage.BANNER
         await _banner(target, sock, banner_within)
         progress.stage = Stage.LOGIN
-        return await _log_in(target, key, sock)
+        return await _log_in(target, keys, sock)
     except BaseException:
         sock.close()
         raise
@@ -183,7 +184,7 @@ async def _banner(target: Target, sock: socket.socket, within: float) -> None:
 
 
 async def _log_in(
-    target: Target, key: asyncssh.SSHKey, sock: socket.socket
+    target: Target, keys: Sequence[asyncssh.SSHKey], sock: socket.socket
 ) -> asyncssh.SSHClientConnection:
     client = Client()
     pinned = asyncssh.import_public_key(target.host_key)
@@ -191,7 +192,7 @@ async def _log_in(
     at = (target.address or str(target.name), target.port)
     try:
         async with asyncio.timeout(LOGIN_WITHIN):
-            return await log_in(client, sock, at, user=target.user, key=key, pinned=pinned)
+            return await log_in(client, sock, at, user=target.user, keys=keys, pinned=pinned)
     except TimeoutError as exc:
         raise missing(target, "login", f"no answer in {LOGIN_WITHIN:g} s") from exc
     except asyncssh.HostKeyNotVerifiable as exc:
@@ -209,9 +210,9 @@ async def _log_in(
 
 def _stranger(
     target: Target, pinned: asyncssh.SSHKey, offered: asyncssh.SSHKey | None
-) -> RejectedError:
+) -> HostKeyError:
     shown = offered.get_fingerprint() if offered else "no key"
-    return RejectedError(
+    return HostKeyError(
         f"{target.name}: the host key at {_at(target)} is not this machine's: "
         f"pinned {pinned.get_fingerprint()}, offered {shown}",
         hint="another machine answers there, or this one was reinstalled by hand: rebuild it",

@@ -16,10 +16,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from essaim.config.plays import Hidden, Play
+from essaim.config.plays import Play
 from essaim.model.errors import MissingExtraError, RejectedError, TransientError
-from essaim.remote.ansible import find_program, hang_up
-from essaim.remote.inventory import CONFIG, Foreign, ssh_options, to_yaml, write_private
+from essaim.remote.ansible import find_program, hang_up, own_environment
+from essaim.remote.inventory import CONFIG, foreign, ssh_options, to_yaml, write_private
 from essaim.remote.keyring import alias
 from essaim.remote.logs import Log, last_line, mask
 from essaim.remote.ssh import Result
@@ -109,13 +109,13 @@ def fill(
     write_private(known, lines)
     config = CONFIG.format(box=box).replace("[defaults]", f"[defaults]\nroles_path = {roles}", 1)
     write_private(box / "ansible.cfg", config)
-    inventory = {"all": {"hosts": hosts, "children": {wanted.group: group}}}
+    inventory = {"all": {"hosts": foreign(hosts), "children": {wanted.group: group}}}
     write_private(box / "inventory" / "hosts.yaml", to_yaml(inventory))
     for name in ("group_vars", "host_vars"):
         # As if the inventory lay in the workspace; what is beside the playbook Ansible finds.
         if home != folder and (home / name).is_dir():
             (box / "inventory" / name).symlink_to(home / name)
-    write_private(box / "env" / "extravars", to_yaml(_marked(extravars)))
+    write_private(box / "env" / "extravars", to_yaml(foreign(extravars)))
     settings = {"pexpect_timeout": 1, "suppress_output_file": True}
     write_private(box / "env" / "settings", json.dumps(settings))
     asked = {
@@ -138,28 +138,15 @@ def connection(
         "ansible_host": target.address,
         "ansible_port": target.port,
         "ansible_user": target.user,
-        "ansible_ssh_private_key_file": str(keyring.user_key()),
+        "ansible_ssh_private_key_file": str(keyring.path(target.key)),
         "ansible_ssh_common_args": shlex.join(ssh_options(target, known_hosts, proxy)),
     }
-
-
-def _marked(value: Any) -> Any:
-    """Mark secrets as text that is no template."""
-    if isinstance(value, Hidden):
-        return Foreign(value)
-    if isinstance(value, Mapping):
-        return {key: _marked(below) for key, below in value.items()}
-    return [_marked(below) for below in value] if isinstance(value, list) else value
 
 
 @contextlib.contextmanager
 def _started(box: Path, programs: Path) -> Iterator[IO[str]]:
     """Start the player in a session of its own; however this ends, the play ends with it."""
-    kept = {
-        key: value
-        for key, value in os.environ.items()
-        if not key.startswith(("ANSIBLE_", "ESSAIM_")) and key != "SSH_AUTH_SOCK"
-    }
+    kept = own_environment()
     env = {
         **kept,
         "PATH": f"{programs}:{kept.get('PATH', os.defpath)}",

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
 import asyncssh
 
 from essaim.model.errors import TransientError
 from essaim.remote.link import Progress, Stage, connect, missing
+from essaim.remote.private_keys import PrivateKeys
 from essaim.remote.session import Exec, LostError, NotStartedError, execute
 from essaim.remote.ssh import CutOffError, Result
 
@@ -83,7 +85,8 @@ class Pool:
     """Connections by machine name.  Every method must be called in the same event loop."""
 
     def __init__(self, keyring: Keyring, connections: int) -> None:
-        self._key = asyncssh.read_private_key(keyring.user_key())
+        self._keyring = keyring
+        self._keys: dict[str, PrivateKeys] = {}
         self._handshakes = asyncio.Semaphore(connections)
         self._executor = ThreadPoolExecutor(connections, thread_name_prefix="essaim-dial")
         self._links: dict[MachineName, _Link] = {}
@@ -214,9 +217,15 @@ class Pool:
         self, target: Target, progress: Progress, banner_within: float
     ) -> asyncssh.SSHClientConnection:
         async with self._handshakes:
+            keys = self._private_keys(target.key).read()
             return await connect(
-                target, self._key, self._executor, progress, banner_within=banner_within
+                target, keys, self._executor, progress, banner_within=banner_within
             )
+
+    def _private_keys(self, name: str) -> PrivateKeys:
+        if name not in self._keys:
+            self._keys[name] = PrivateKeys(partial(self._keyring.paths, name))
+        return self._keys[name]
 
     def _overdue(self, target: Target, within: float) -> TransientError:
         """Name the stage that took so long."""

@@ -36,6 +36,7 @@ class Target:
     user: str = "root"
     dial: Callable[[], socket.socket] | None = None  #: instead of address and port
     become: tuple[str, ...] = ()  #: words before every command, such as ("sudo", "-n")
+    key: str = "user"  #: which one of the keyring logs in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -113,6 +113,17 @@ def strange(
     return Strange(found.id, found.lease) if lacks and found.settled else None
 
 
+def require(connection: Connection, node_id: str, credential: str) -> None:
+    """UnauthorisedError when this is not the credential of the node."""
+    its = sa.select(pulse.c.node).where(pulse.c.node == node_id, pulse.c.credential == credential)
+    if not credential or connection.execute(its).first() is None:
+        raise UnauthorisedError(
+            "a machine with this host key has joined already, and nothing shows that this is it",
+            hint="join as root with the server's own agent.py, which signs with the host key; or "
+            f"an administrator forgets the old one: essaim nodes remove {node_id}",
+        )
+
+
 def begin(connection: Connection, node_id: str, credential: str) -> None:
     """Let beats with a new credential count for a node, and no others."""
     values = {"credential": credential, "boot": "", "seq": 0, "load": 0.0, "failures": 0}

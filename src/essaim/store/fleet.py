@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy import bindparam
 
-from essaim.model.errors import UnauthorisedError
 from essaim.model.fleet import LeaseState, NodeState
 from essaim.model.runs import NewRun
 from essaim.plan.health import Policy
 from essaim.store import beats
 from essaim.store.adding import add_new, site_of
 from essaim.store.database import Database, db_now
+from essaim.store.enrolments import Enrolments, spend
 from essaim.store.events import tell_node
 from essaim.store.rows import fitting, milliseconds, to_node
 from essaim.store.schema import enrolment, lease, node, old_boot, pulse, run
@@ -44,16 +44,6 @@ COUNTS = sa.select(node.c.state, node.c.drained, sa.func.count()).group_by(
     node.c.state, node.c.drained
 )
 NOW = sa.select(db_now())
-SPEND = (
-    sa.update(enrolment)
-    .where(
-        enrolment.c.digest == bindparam("b_digest"),
-        enrolment.c.uses > 0,
-        enrolment.c.expires_at > db_now(),
-    )
-    .values(uses=enrolment.c.uses - 1)
-)
-TERMS = sa.select(enrolment).where(enrolment.c.digest == bindparam("b_digest"))
 SAME = (
     sa.select(node.c.id, node.c.state, node.c.lease)
     .where(node.c.identity == bindparam("b_identity"))
@@ -100,6 +90,7 @@ class Fleet:
     def __init__(self, database: Database, policy: Policy | None = None) -> None:
         self._database = database
         self.policy = policy or Policy()
+        self.enrolments = Enrolments(database)
 
     def now(self) -> int:
         """The time in the database's clock, which all times of nodes and leases are in."""
@@ -114,6 +105,7 @@ class Fleet:
         site: str = "",
         labels: Mapping[str, str] | None = None,
         who: str = "",
+        approve: bool = False,
     ) -> None:
         """Keep an enrolment that lets so many agents join within so many seconds."""
         values = {
@@ -122,42 +114,53 @@ class Fleet:
             "site": site,
             "labels": json.dumps(dict(labels or {}), sort_keys=True),
             "who": fitting(who),
+            "approve": approve,
         }
         until = db_now() + milliseconds(seconds)
         keep = sa.insert(enrolment).values(created_at=db_now(), expires_at=until, **values)
         self._database.write(lambda c: c.execute(keep))
 
-    def register(self, digest: str, said: Announcement, credential: str) -> tuple[Node, str]:
+    def register(
+        self,
+        digest: str,
+        said: Announcement,
+        credential: str,
+        *,
+        proven: bool = False,
+        former: str = "",
+    ) -> tuple[Node, str]:
         """Let an agent join; return its node and the run that cleans it (empty when none).
 
-        The same host key is the same node: its earlier credential is worth nothing any more.  A
-        node that holds a lease or is quarantined stays so.  UnauthorisedError when the enrolment
-        is unknown, used up or over.
+        The same host key is the same node, if the agent has `proven` that it has that key or knows
+        the node's `former` credential, which is worth nothing any more.  A node that holds a lease
+        or is quarantined stays so.  UnauthorisedError when the enrolment is unknown, used up or
+        over, or another has that host key.
         """
 
         def body(connection: Connection) -> tuple[Node, str]:
-            if connection.execute(SPEND, {"b_digest": digest}).rowcount == 0:
-                raise UnauthorisedError(
-                    "this enrolment token is unknown, used up or over",
-                    hint="ask an administrator for a new one",
-                )
-            terms = connection.execute(TERMS, {"b_digest": digest}).one()
+            terms = spend(connection, digest)
             identity = hashlib.sha256(" ".join(said.host_key.split()[:2]).encode()).hexdigest()
             known = connection.execute(SAME, {"b_identity": identity}).one_or_none()
+            if known is not None and not proven:
+                beats.require(connection, known.id, former)
             key = known.id if known is not None else f"n-{secrets.token_hex(5)}"
             values = _described(said, terms)
             keeps = known is not None and (known.state in _KEPT or known.lease is not None)
             if not keeps:
                 values |= {"state": NodeState.CLEANING.value, "lease": None, "reason": ""}
             if known is None:
-                fresh = {"id": key, "identity": identity, "drained": False, **values}
+                waits = {"waiting": bool(terms.approve), "drained": bool(terms.approve)}
+                fresh = {"id": key, "identity": identity, **waits, **values}
                 connection.execute(sa.insert(node).values(created_at=db_now(), **fresh))
             else:
                 connection.execute(sa.update(node).where(node.c.id == key).values(**values))
             beats.begin(connection, key, credential)
-            tell_node(connection, "node.joined", key, "joined" if known is None else "joined anew")
             run = "" if keeps else start_clean(connection, key)
-            return to_node(connection.execute(NODE, {"b_node": key}).one()), run
+            found = to_node(connection.execute(NODE, {"b_node": key}).one())
+            text = "joined" if known is None else "joined anew"
+            text += ", and waits for approval" if found.waiting else ""
+            tell_node(connection, "node.joined", key, text)
+            return found, run
 
         return self._database.write(body)
 
@@ -265,6 +268,19 @@ class Fleet:
 
         return self._database.write(body)
 
+    def approve(self, node_id: str) -> bool:
+        """Let a node serve that waits for approval; False when it does not."""
+        waits = (node.c.id == node_id, node.c.waiting.is_(sa.true()))
+        change = sa.update(node).where(*waits).values(waiting=False, drained=False)
+
+        def body(connection: Connection) -> bool:
+            if connection.execute(change).rowcount == 0:
+                return False
+            tell_node(connection, "node.approved", node_id, "is approved")
+            return True
+
+        return self._database.write(body)
+
     def move(
         self, node_id: str, to: NodeState, *, of: Collection[NodeState], reason: str = ""
     ) -> bool:
@@ -312,12 +328,6 @@ class Fleet:
             return True
 
         return self._database.write(body)
-
-    def prune(self, older_than: float) -> int:
-        """Forget enrolments that were over so many seconds ago; return how many."""
-        old = enrolment.c.expires_at < db_now() - milliseconds(older_than)
-        forget = sa.delete(enrolment).where(old)
-        return self._database.write(lambda c: c.execute(forget).rowcount)
 
 
 def start_clean(connection: Connection, node_id: str) -> str:

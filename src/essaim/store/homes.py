@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gzip
 import io
-import json
 import os
+import re
 import shutil
 import tarfile
+import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,6 +29,9 @@ MOST_WEIGHT = 2
 
 LABEL = ".essaim-layer"
 SUFFIX = ".tar.gz"
+#: What stands first in the label, and how many bytes of it are looked at.
+_AT = re.compile(rb'\{"at": *([0-9]{1,15})[,}]')
+_BEGIN = 64
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -153,13 +158,17 @@ def _layers(folder: Path) -> list[_Layer]:
 
 
 def _label(data: bytes) -> int:
-    """Read when a copy was begun; RejectedError when it is none."""
+    """Read when a copy was begun; RejectedError when it is none.
+
+    Only its beginning is unpacked: a node could have packed it so that it fills the memory.
+    """
     try:
-        with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as archive:
-            first = archive.next()
-            label = archive.extractfile(first) if first and first.name == LABEL else None
-            if label is not None:
-                return int(json.loads(label.read())["at"])
-    except (tarfile.TarError, OSError, EOFError, ValueError, KeyError, TypeError) as exc:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
+            begin = packed.read(tarfile.BLOCKSIZE + _BEGIN)
+        first = tarfile.TarInfo.frombuf(begin[: tarfile.BLOCKSIZE], "utf-8", "strict")
+    except (tarfile.TarError, OSError, EOFError, ValueError, zlib.error) as exc:
         raise RejectedError(f"a copy of a home is damaged: {exc}") from exc
-    raise RejectedError("a copy of a home does not say when it was made")
+    said = _AT.match(begin[tarfile.BLOCKSIZE :])
+    if first.name != LABEL or not first.isreg() or said is None:
+        raise RejectedError("a copy of a home does not say when it was made")
+    return int(said[1])

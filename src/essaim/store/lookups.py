@@ -15,7 +15,7 @@ from essaim.store import renting
 from essaim.store.database import Database, db_now
 from essaim.store.fleet import NOW
 from essaim.store.rows import milliseconds, to_lease
-from essaim.store.schema import lease, node
+from essaim.store.schema import lease, node, person
 
 if TYPE_CHECKING:
     import builtins
@@ -103,6 +103,12 @@ class LeaseLookups:
         """List leases whose time is over and that nobody is ending yet, the oldest first."""
         wanted = sa.select(lease).where(SERVED, lease.c.expires_at <= db_now())
         return self._rows(wanted.order_by(lease.c.expires_at).limit(limit))
+
+    def of_disabled(self, limit: int = 100) -> builtins.list[Lease]:
+        """List leases that are served although their owner was disabled."""
+        owner = sa.select(person.c.id).where(person.c.disabled.is_(sa.true()))
+        wanted = sa.select(lease).where(SERVED, lease.c.person.in_(owner))
+        return self._rows(wanted.order_by(lease.c.id).limit(limit))
 
     def warnable(self, before: float, limit: int = 100) -> builtins.list[Lease]:
         """List leases that end within so many seconds and whose owners were not yet told."""

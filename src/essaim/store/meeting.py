@@ -1,10 +1,10 @@
-"""The tables by which gateways are found, visits are kept and tries are counted together."""
+"""Tables: where gateways are, visits, tries, what joining machines sign, what programs show."""
 
 from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, Index, Integer, Table
 
-from essaim.store.columns import BODY, MARIADB, NAME, metadata
+from essaim.store.columns import BODY, MARIADB, NAME, WORD, metadata
 
 # A gateway that lives.  Its beat is one row, however many tunnels end there.
 gateway = Table(
@@ -49,5 +49,33 @@ visit = Table(
     Index("visit_lease", "lease", "opened_at"),
     Index("visit_person", "person", "opened_at"),
     Index("visit_opened", "opened_at"),
+    **MARIADB,
+)
+
+# A text that a machine signs with its host key when it joins, once, as a digest.
+challenge = Table(
+    "challenge",
+    metadata,
+    Column("digest", NAME, primary_key=True),
+    Column("enrolment", NAME, nullable=False),  # the digest of the token it was given for
+    Column("expires_at", BigInteger, nullable=False),
+    Index("challenge_expires", "expires_at"),
+    **MARIADB,
+)
+
+# What programs show instead of a session.  Only the digest is kept.
+api_token = Table(
+    "api_token",
+    metadata,
+    Column("id", NAME, primary_key=True),
+    Column("digest", NAME, nullable=False),
+    Column("person", NAME, nullable=False),
+    Column("name", NAME, nullable=False),
+    Column("scope", WORD, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    Column("used_at", BigInteger),
+    Index("api_token_digest", "digest", unique=True),
+    Index("api_token_person", "person"),
     **MARIADB,
 )

@@ -18,7 +18,7 @@ from essaim.plan.rosters import Standing, Student
 from essaim.store.database import db_now
 from essaim.store.reservations import HELD, OWN, RELEASE, reservation
 from essaim.store.rosters_work import Works
-from essaim.store.schema import roster, student, teacher, timetable
+from essaim.store.schema import invite, roster, student, teacher, timetable
 from essaim.store.student_access import StudentAccess, read_access
 
 if TYPE_CHECKING:
@@ -126,11 +126,11 @@ class Rosters:
         return [*self._database.read(lambda c: c.execute(wanted).scalars().all())]
 
     def drop(self, name: str) -> None:
-        """Forget a roster, its students and its teachers.  Nothing if unknown."""
+        """Forget a roster, its students, its teachers and their invites.  Nothing if unknown."""
 
         def body(connection: Connection) -> None:
             connection.execute(sa.delete(roster).where(roster.c.name == name))
-            for table in (student, teacher, timetable):
+            for table in (student, teacher, timetable, invite):
                 connection.execute(sa.delete(table).where(table.c.roster == name))
 
         self._database.write(body)

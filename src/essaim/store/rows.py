@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from essaim.model.fleet import (
+    Enrolment,
     Event,
     Lease,
     LeaseState,
@@ -69,6 +70,7 @@ def to_user(row: Row[Any]) -> User:
         project=row.project,
         quota=Quota(machines=row.machines, hours=row.hours),
         disabled=bool(row.disabled),
+        pending=bool(row.pending),
     )
 
 
@@ -98,7 +100,22 @@ def to_node(row: Row[Any]) -> Node:
         checked_at=row.checked_at,
         failures=row.failures,
         reason=row.reason,
+        waiting=bool(row.waiting),
         read_at=row.read_at,
+    )
+
+
+def to_enrolment(row: Row[Any]) -> Enrolment:
+    """Make a value of a row of `enrolment`."""
+    return Enrolment(
+        id=row.digest[: Enrolment.ID_LENGTH],
+        uses=row.uses,
+        site=row.site,
+        labels=_labels(row.labels),
+        who=row.who,
+        approve=bool(row.approve),
+        created_at=row.created_at,
+        expires_at=row.expires_at,
     )
 
 

@@ -7,11 +7,13 @@ Times ending in `_at` are milliseconds since 1970 in the database's clock.
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, Table, true
+from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, Table, false, true
 
+from essaim.store.audit.table import audit
 from essaim.store.columns import BODY, MARIADB, NAME, SERIAL, WORD, metadata
+from essaim.store.invites import invite
 from essaim.store.limits import adaptive, adaptive_use
-from essaim.store.meeting import attempt, gateway, visit
+from essaim.store.meeting import attempt, challenge, gateway, visit
 from essaim.store.processes import scaler, scaling, tunnel, worker
 from essaim.store.reservations import reservation
 from essaim.store.school import roster, student, teacher, timetable
@@ -21,11 +23,14 @@ __all__ = [
     "adaptive_use",
     "applied",
     "attempt",
+    "audit",
+    "challenge",
     "command_log",
     "enrolment",
     "event",
     "gateway",
     "hold",
+    "invite",
     "lease",
     "machine",
     "metadata",
@@ -222,6 +227,8 @@ person = Table(
     Column("machines", Integer, nullable=False),
     Column("hours", Double, nullable=False),
     Column("disabled", Boolean, nullable=False),
+    # It waits for approval.  Then it is disabled too, for processes that do not know this column.
+    Column("pending", Boolean, nullable=False, server_default=false()),
     Column("created_at", BigInteger, nullable=False),
     Index("person_name", "name", unique=True),
     **MARIADB,
@@ -245,6 +252,9 @@ session = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("expires_at", BigInteger, nullable=False),
     Column("revoked_at", BigInteger),
+    Column("used_at", BigInteger),
+    Column("address", NAME),
+    Column("agent", NAME),
     Index("session_person", "person"),
     Index("session_expires", "expires_at"),
     **MARIADB,
@@ -271,6 +281,7 @@ enrolment = Table(
     Column("who", NAME, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("expires_at", BigInteger, nullable=False),
+    Column("approve", Boolean),  # its machines wait for approval
     Index("enrolment_expires", "expires_at"),
     **MARIADB,
 )
@@ -296,6 +307,7 @@ node = Table(
     Column("lease", NAME),
     Column("reason", BODY, nullable=False),
     Column("created_at", BigInteger, nullable=False),
+    Column("waiting", Boolean),  # for approval: drained until then
     Index("node_identity", "identity", unique=True),
     Index("node_state", "state", "cores", "memory", "id"),
     Index("node_lease", "lease"),

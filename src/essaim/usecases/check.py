@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from essaim.model.errors import EssaimError
 from essaim.remote.inner import NOBODY, dial_inner
-from essaim.usecases.keys import KEYS, other_key
+from essaim.usecases.keys import KEYS, is_elsewhere, other_key
+from essaim.usecases.signing_keys import (
+    INNER,
+    KINDS,
+    other_signing_key,
+    warn_of_database,
+)
+from essaim.usecases.signing_keys import is_elsewhere as is_signing_key_elsewhere
 
 if TYPE_CHECKING:
     from essaim.store.condition import Condition
@@ -120,10 +127,28 @@ def _broker(looks: Looks) -> Iterator[Finding]:
 
 def _keys(services: Services) -> Iterator[Finding]:
     for name in KEYS:
+        if is_elsewhere(services, name):
+            yield Finding(name=f"key {name}", ok=True, text="held by other processes alone")
+            continue
         problem = other_key(services, name, make=False)
         hint = "share ESSAIM_KEYS between all computers of the control plane" if problem else ""
         text = problem or f"{services.keyring.folder}: as for all"
         yield Finding(name=f"key {name}", ok=not problem, text=text, hint=hint)
+    for name in KINDS:
+        yield _signing_key(services, name)
+
+
+def _signing_key(services: Services, name: str) -> Finding:
+    if is_signing_key_elsewhere(services, name):
+        return Finding(name=f"key {name}", ok=True, text="held by other processes alone")
+    problem = other_signing_key(services, name, make=False)
+    warning = "" if problem else warn_of_database(services, name)
+    if problem:
+        hint = "share ESSAIM_KEYS between all computers of the control plane"
+    else:
+        hint = "when no older process runs any more: essaim keys rotate" if warning else ""
+    text = problem or warning or f"{services.signing_keys[name].path}: as for all"
+    return Finding(name=f"key {name}", ok=not problem, text=text, hint=hint)
 
 
 def _processes(services: Services) -> Iterator[Finding]:
@@ -152,6 +177,8 @@ def _waiting(services: Services) -> Iterator[Finding]:
 
 
 def _gateways(services: Services) -> Iterator[Finding]:
+    if other_signing_key(services, INNER, make=False):
+        return  # said already: without the key no gateway answers
     doors = services.ways.tunnels.alive()
     if not doors:
         yield Finding(
@@ -164,7 +191,7 @@ def _gateways(services: Services) -> Iterator[Finding]:
                 (door.address, door.port),
                 gateway=door.gateway,
                 node=NOBODY,
-                key=services.ways.key,
+                key=services.ways.keys.signing().secret,
                 within=ANSWER_WITHIN,
             ).close()
         except EssaimError as error:

@@ -131,13 +131,17 @@ def teachers(services: Services, name: str) -> list[str]:
 
 
 def set_teacher(services: Services, name: str, who: str, *, teaches: bool = True) -> None:
-    """Let an account act on all machines of a roster, or no more."""
+    """Let an account, given by id or name, act on all machines of a roster, or no more."""
     rosters.stored(services, name)
-    found = services.people.find(who)
+    found = services.people.resolve(who)
     if found is None:
-        raise UnknownError(f"nobody is called {who}", hint="they sign up first: essaim signup")
+        raise UnknownError(
+            f"nobody is called {who}",
+            hint=f"a code makes somebody without an account a teacher: "
+            f"essaim users invite --teaches {name}",
+        )
     change = services.classes.add_teacher if teaches else services.classes.drop_teacher
-    change(name, found[0].id)
+    change(name, found.id)
 
 
 def schedule(services: Services, name: str, verb: str, times: str) -> Lesson:

@@ -235,7 +235,8 @@ def _wait(bench: Bench, controller: Target) -> None:
                 f"{controller.name}: jobs are there {SILENT:.0f} s after they were cancelled"
             )
         elif left is not None and left != said:
-            bench.tell(f"{left} of {bench.workload.jobs} jobs left")
+            # Of how many it is not said: jobs of an interrupted comparison count as well.
+            bench.tell(f"{left} {'job' if left == 1 else 'jobs'} left")
             said = left
         if bench.halt.wait(LOOK_EVERY):
             raise StoppedError("stopped while jobs ran")

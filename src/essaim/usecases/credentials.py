@@ -6,18 +6,26 @@ import functools
 import hashlib
 import secrets
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import argon2
 import jwt
 
 from essaim.model.errors import UnauthorisedError
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from jwt.types import Options
+
+    from essaim.remote.signing_keys import SigningKey
+
 #: argon2id with 19 MiB and three passes: some 40 ms of one core, and little enough memory that
 #: fifty who log in at once do not exhaust a small server.
 HASHER = argon2.PasswordHasher(time_cost=3, memory_cost=19 * 1024, parallelism=1)
 
 ACCESS_SECONDS = 15 * 60
+NEEDED: Options = {"require": ["exp", "sub", "sid"]}
 SESSION_SECONDS = 14 * 24 * 3600  #: without use
 
 
@@ -55,23 +63,31 @@ def digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def sign_access(key: bytes, *, user: str, role: str, session: str) -> str:
-    """Make an access token that ends by itself."""
+def sign_access(key: SigningKey, *, user: str, role: str, session: str) -> str:
+    """Make an access token that ends by itself and names the key it is signed with."""
     claims = {
         "sub": user,
         "role": role,
         "sid": session,
         "exp": int(time.time()) + ACCESS_SECONDS,
     }
-    return jwt.encode(claims, key, algorithm="HS256")
+    return jwt.encode(claims, key.secret, algorithm="HS256", headers={"kid": key.kid})
 
 
-def read_access(key: bytes, token: str) -> dict[str, Any]:
-    """Return the claims of an access token that is ours and not over; else UnauthorisedError."""
+def read_access(keys: Iterable[SigningKey], token: str) -> dict[str, Any]:
+    """Return the claims of an access token that is ours and not over; else UnauthorisedError.
+
+    Which of the keys has signed it is tried out, the newest first: a token of an earlier release
+    names none.
+    """
+    refused: jwt.InvalidTokenError = jwt.InvalidSignatureError("there is no key")
     try:
-        return jwt.decode(
-            token, key, algorithms=["HS256"], options={"require": ["exp", "sub", "sid"]}
-        )
+        for key in keys:
+            try:
+                return jwt.decode(token, key.secret, algorithms=["HS256"], options=NEEDED)
+            except jwt.InvalidSignatureError as error:
+                refused = error
+        raise refused
     except jwt.ExpiredSignatureError as error:
         raise UnauthorisedError(
             "the access token is over", hint="use the refresh token, or log in again"

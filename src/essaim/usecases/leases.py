@@ -16,6 +16,7 @@ from essaim.model.errors import (
     UnknownError,
 )
 from essaim.model.fleet import Lease, LeaseState, Node, Role, Wish
+from essaim.model.public_keys import PUBLIC_KEY, RSA_BITS, is_weak
 from essaim.model.words import both
 from essaim.plan.placement import shortage
 from essaim.plan.queue import eta
@@ -38,13 +39,9 @@ LEAST_WAIT = 1000
 #: Why a lease ended, as it is stored: the gateway tells its owner.
 RELEASED_BY = "released by "
 TIME_IS_OVER = "its time is over"
+OWNER_DISABLED = "its owner was disabled"
 
 WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
-PUBLIC_KEY = re.compile(
-    r"(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(256|384|521)"
-    r"|sk-ssh-ed25519@openssh\.com|sk-ecdsa-sha2-nistp256@openssh\.com)"
-    r" [A-Za-z0-9+/]{32,4096}={0,3}( [^\x00-\x1f\x7f]{0,200})?"
-)
 REQUEST = re.compile(r"[\x21-\x7e]{1,128}")
 
 
@@ -159,9 +156,18 @@ def migrate(services: Services, lease_id: str, node_id: str, reason: str) -> str
 
 def expire(services: Services) -> list[Lease]:
     """Begin to end every lease whose time is over; return those that this call saw to."""
+    return _end(services, services.leases.expired(), TIME_IS_OVER, "the clock")
+
+
+def end_disabled(services: Services, who: str) -> list[Lease]:
+    """Begin to end every lease whose owner is disabled; return those that this call saw to."""
+    return _end(services, services.leases.of_disabled(), OWNER_DISABLED, who)
+
+
+def _end(services: Services, leases: Sequence[Lease], reason: str, who: str) -> list[Lease]:
     ending = []
-    for due in services.leases.expired():
-        ended = services.leases.release(due.id, reason=TIME_IS_OVER, who="the clock")
+    for due in leases:
+        ended = services.leases.release(due.id, reason=reason, who=who)
         if ended.run:
             services.courier.wake(ended.run)
         ending.append(ended)
@@ -203,6 +209,9 @@ def _check(by: User, wish: Wish, public_key: str, key: str) -> None:
         problems.append(
             Problem("public_key is not one SSH public key", hint="one line of ~/.ssh/*.pub")
         )
+    elif is_weak(public_key):
+        what = f"public_key is an RSA key of less than {RSA_BITS} bits"
+        problems.append(Problem(what, hint="ssh-keygen -t ed25519 makes a good one"))
     if key and not REQUEST.fullmatch(key):
         problems.append(Problem("an idempotency key has up to 128 printable characters"))
     if problems:

@@ -14,27 +14,37 @@ from essaim.model.errors import (
     InvalidError,
     Problem,
     RejectedError,
+    TransientError,
+    UnauthorisedError,
     UnknownError,
 )
-from essaim.model.fleet import Announcement, Beat, NodeState, Role
+from essaim.model.fleet import Announcement, Beat, NodeState, Proof, Role
+from essaim.model.names import is_host
+from essaim.remote.host_signatures import is_signed
 from essaim.usecases.credentials import digest, new_token
+from essaim.usecases.keys import public_keys
 
 if TYPE_CHECKING:
-    from essaim.model.fleet import Node, User
+    from essaim.model.fleet import Enrolment, Node, User
     from essaim.usecases.services import Services
 
 __all__ = [
     "Announcement",
     "Beat",
+    "Proof",
     "Registered",
+    "approve",
+    "challenge",
     "drain",
     "enrol",
+    "enrolments",
     "heartbeat",
     "node",
     "nodes",
     "readmit",
     "register",
     "remove",
+    "revoke",
 ]
 
 WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
@@ -46,6 +56,7 @@ MOST_MEMORY = 2**30  #: MiB
 LAST_PORT = 65_535
 BIG = 2**62
 LONGEST_LINE = 190
+NO_PROOF = Proof()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +77,13 @@ def enrol(
     seconds: int = 3600,
     site: str = "",
     labels: Mapping[str, str] | None = None,
+    approve: bool = False,
 ) -> str:
-    """Make a token that lets so many machines join, for administrators.  It is shown once."""
-    if by.role is not Role.ADMIN:
-        raise ForbiddenError("only administrators may enrol machines")
+    """Make a token that lets so many machines join, for administrators.  It is shown once.
+
+    With `approve` its machines serve nobody before an administrator has approved each.
+    """
+    _administrators(by, "enrol machines")
     problems = [*_labels(labels or {}), *_word("site", site)]
     if not 1 <= uses <= MOST_USES:
         problems.append(Problem(f"uses must be between 1 and {MOST_USES}"))
@@ -78,26 +92,79 @@ def enrol(
     _refuse(problems)
     token = new_token("enrol")
     services.fleet.enrol(
-        digest(token), uses=uses, seconds=seconds, site=site, labels=labels, who=by.name
+        digest(token),
+        uses=uses,
+        seconds=seconds,
+        site=site,
+        labels=labels,
+        who=by.name,
+        approve=approve,
     )
     return token
 
 
-def register(services: Services, token: str, announcement: Announcement) -> Registered:
+def enrolments(services: Services, by: User) -> list[Enrolment]:
+    """List the tokens with which machines may still join, for administrators."""
+    _administrators(by, "see enrolments")
+    return services.fleet.enrolments.list()
+
+
+def revoke(services: Services, by: User, enrolment_id: str) -> None:
+    """Let no machine join with a token any more, for administrators.  Those that have, stay."""
+    _administrators(by, "revoke enrolments")
+    if not services.fleet.enrolments.revoke(enrolment_id):
+        raise UnknownError(
+            f"no enrolment {enrolment_id}", hint="essaim nodes enrolments lists them"
+        )
+
+
+def challenge(services: Services, token: str) -> str:
+    """Return what a machine that joins with this token signs; good once, for some minutes."""
+    made = new_token("challenge")
+    services.fleet.enrolments.add_challenge(digest(made), digest(token))
+    return made
+
+
+def register(
+    services: Services,
+    token: str,
+    announcement: Announcement,
+    proof: Proof = NO_PROOF,
+    *,
+    always: bool = False,
+) -> Registered:
     """Let a machine join; it is cleaned, and proven clean, before it serves.
 
-    A host key that is known is the same machine: its earlier credential ends.  UnauthorisedError
-    when the token is unknown, used up or over.
+    A host key that is known is the same machine, if it proves that: its earlier credential ends.
+    With `always`, a host key that is new has to be proven too.  UnauthorisedError when the proof
+    will not do, or the token is unknown, used up or over.
     """
     _refuse(_announcement(announcement))
+    proven = _proven(services, token, announcement, proof)
+    if always and not proven:
+        raise UnauthorisedError(
+            "this control plane lets no machine join that does not sign with its host key",
+            hint="join as root with the server's own agent.py",
+        )
+    if announcement.tunnel:  # nobody connects to it, whatever it says
+        announcement = dataclasses.replace(announcement, address="")
+    known = public_keys(services, "control")
+    if not known:
+        raise TransientError(
+            "no controller has said yet which key it logs in to machines with",
+            hint="start one: essaim controller",
+        )
     credential = new_token("node")
-    found, run = services.fleet.register(digest(token), announcement, digest(credential))
+    former = digest(proof.credential) if proof.credential else ""
+    found, run = services.fleet.register(
+        digest(token), announcement, digest(credential), proven=proven, former=former
+    )
     if run:
         services.courier.wake(run)
     return Registered(
         node_id=found.id,
         credential=credential,
-        server_public_key=services.keyring.user_public_key(),
+        server_public_key=known[0],
         interval=services.fleet.policy.interval,
     )
 
@@ -130,8 +197,23 @@ def node(services: Services, by: User, node_id: str) -> Node:
 def drain(services: Services, by: User, node_id: str, on: bool) -> Node:  # noqa: FBT001 - as asked
     """Let a node serve its lease to the end and then no more, or again; for operators."""
     _operators(by)
+    if not on and node(services, by, node_id).waiting:
+        raise RejectedError(
+            f"node {node_id} waits for approval", hint=f"essaim nodes approve {node_id}"
+        )
     if not services.fleet.drain(node_id, on=on):
         raise _unknown(node_id)
+    return node(services, by, node_id)
+
+
+def approve(services: Services, by: User, node_id: str) -> Node:
+    """Let a machine serve that joined with a token that says so; for administrators."""
+    _administrators(by, "approve nodes")
+    node(services, by, node_id)
+    if not services.fleet.approve(node_id):
+        raise RejectedError(
+            f"node {node_id} does not wait for approval", hint=f"essaim nodes show {node_id}"
+        )
     return node(services, by, node_id)
 
 
@@ -150,13 +232,29 @@ def readmit(services: Services, by: User, node_id: str) -> Node:
 
 def remove(services: Services, by: User, node_id: str) -> None:
     """Forget a node that has no lease; for administrators.  Its agent is refused from then on."""
-    if by.role is not Role.ADMIN:
-        raise ForbiddenError("only administrators may remove nodes")
+    _administrators(by, "remove nodes")
     found = node(services, by, node_id)
     if not services.fleet.remove(node_id):
         raise RejectedError(
             f"node {node_id} is held by lease {found.lease}", hint="drain it and wait"
         )
+
+
+def _proven(services: Services, token: str, said: Announcement, proof: Proof) -> bool:
+    """Whether a machine has shown that it has its host key; UnauthorisedError if it cannot."""
+    if not proof.signature:
+        return False
+    ours = services.fleet.enrolments.take_challenge(digest(proof.challenge), digest(token))
+    if not ours or not is_signed(proof.challenge, proof.signature, said.host_key):
+        raise UnauthorisedError(
+            "the signature is not by this host key, or what it signs is over", hint="join again"
+        )
+    return True
+
+
+def _administrators(by: User, what: str) -> None:
+    if by.role is not Role.ADMIN:
+        raise ForbiddenError(f"only administrators may {what}")
 
 
 def _operators(by: User) -> None:
@@ -189,8 +287,8 @@ def _announcement(said: Announcement) -> list[Problem]:
         problems.append(Problem("tunnel_key is not an SSH public key"))
     if not said.tunnel and not said.address:
         problems.append(Problem("a machine has an address, or a tunnel"))
-    if said.address and not _line(said.address):
-        problems.append(Problem("address is not a host name or address"))
+    if said.address and not is_host(said.address):
+        problems.append(Problem("address is not an IP address or a host name"))
     return problems
 
 

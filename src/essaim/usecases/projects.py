@@ -18,7 +18,8 @@ from essaim.model.spelling import meant
 from essaim.plan.diff import diff, dismantle
 from essaim.plan.digest import short_hash
 from essaim.plan.rosters import host_of
-from essaim.usecases.stacks import StoredPlan, look, store
+from essaim.usecases.host_keys import check_host_keys
+from essaim.usecases.stacks import StoredPlan, check_site, look, store
 from essaim.workflows.playing import PLAYBOOK, secrets_digest
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ def plan(services: Services, project: Project, *, play: bool | None = None) -> S
     _refuse(services, stack)
     world = look(services, stack)
     changes = [_renamed(change) for change in diff(stack, _machines_alone(world))]
+    check_site(services, stack, changes)
+    check_host_keys(services, stack, changes)
     changes += _names(services, stack, changes)
     if play is not False:
         changes += _plays(services, project, world, changes, again=bool(play))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from essaim.config.people import check_people, machine_of
 from essaim.config.rosters import Roster, addresses, roster_from_json, roster_to_json
 from essaim.model.errors import HeldError, InvalidError, Problem, UnknownError
-from essaim.model.machines import Stocked
+from essaim.model.machines import ChecksMachines, Stocked
 from essaim.model.names import MachineName
 from essaim.model.plans import Change
 from essaim.model.runs import NewRun, RunState, child_id
@@ -18,6 +18,7 @@ from essaim.model.spelling import meant
 from essaim.model.stacks import Machine, Network, Stack
 from essaim.plan import rosters as planning
 from essaim.plan.rosters import Decided, Seen, Standing, Student, decide
+from essaim.usecases import audit
 from essaim.usecases.stacks import give_way, prune, run_over, store
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def plan(
         keys={login: person.key for login, person in listed.items()},
         reset=reset,
     )
-    _check_image(services, roster, decided)
+    _check_site(services, roster, decided, wanted)
     own = {student.address for student in services.rosters.students(roster.name).values()}
     return Planned(
         roster=roster,
@@ -116,14 +117,19 @@ def plan(
     )
 
 
-def _check_image(services: Services, roster: Roster, decided: Decided) -> None:
-    """See that there is what new machines are made from, before each of them finds that out."""
+def _check_site(
+    services: Services, roster: Roster, decided: Decided, wanted: Mapping[str, Machine]
+) -> None:
+    """See that the site has what new machines need, before each of them finds that out."""
     before = services.rosters.get(roster.name)
     same = before is not None and roster_from_json(before).image == roster.image
-    makes = any(decided.of(verb) for verb in MAKING)
+    made = {change.machine for verb in MAKING for change in decided.of(verb)}
     driver = services.driver(roster.site)
-    if isinstance(driver, Stocked) and (makes or not same):
+    if isinstance(driver, Stocked) and (made or not same):
         driver.check_image(roster.image)
+    if isinstance(driver, ChecksMachines):
+        new = [machine for machine in wanted.values() if str(machine.name) in made]
+        driver.check_machines(roster.image, new)
 
 
 def clear(services: Services, name: str) -> None:
@@ -206,7 +212,8 @@ def begin(
 
 
 def _set_off(services: Services, parent: NewRun, *, own: bool) -> None:
-    if own:
+    if own:  # a command on this computer: the API records what is asked of it
+        audit.record_local(services, WORKFLOW, parent.subject, parent.who)
         services.engine.start([parent])
     else:
         services.journal.add([parent])

@@ -102,7 +102,7 @@ class SandboxFleet:
             return
         source = self._agent().encode()
         run(target, "cat >/root/agent.py", stdin=source, within=COMMAND_WITHIN)
-        words = f"join --server {server} --insecure --tunnel --no-run"
+        words = f"join --server {server} --insecure-http --tunnel --no-run"
         joined = run(
             target,
             f"python3 -I /root/agent.py {words}",

@@ -201,6 +201,14 @@ def put_key(services: Services, by: User, name: str, login: str, key: str) -> st
     return show(services, by, name, login)
 
 
+def bring_keys(services: Services, by: User) -> None:
+    """Take the keys of whoever had them before off the machines of a new account."""
+    for found in services.rosters.of_account(by.id):
+        if found.access.digest:
+            seat = Seat(rosters.stored(services, found.roster), found, own=True)
+            bring_key(services, seat, who=by.name)
+
+
 def bring_key(services: Services, seat: Seat, *, who: str) -> None:
     """Begin to put a student's key on their machine, if it is on and does not have it.
 

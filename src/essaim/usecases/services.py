@@ -5,20 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from essaim.couriers import Courier
     from essaim.engine.execute import Engine
     from essaim.images.cache import Images
+    from essaim.model.invites import SignupMode
     from essaim.model.journal import Journal
     from essaim.model.machines import Driver
     from essaim.model.school import Addresses, Desktops, Directory, Names
     from essaim.model.stacks import Site
     from essaim.remote.keyring import Keyring
+    from essaim.remote.signing_keys import SigningKeys
     from essaim.remote.ssh import Remote
+    from essaim.store.audit.log import AuditLog
+    from essaim.store.breached_passwords import BreachedPasswords
     from essaim.store.classes import Classes
     from essaim.store.events import Events
     from essaim.store.fleet import Fleet
+    from essaim.store.invites import Invites
     from essaim.store.leases import Leases
     from essaim.store.logs import CommandLogs
     from essaim.store.metrics import Metrics
@@ -58,6 +64,18 @@ class Services(Protocol):
         """People and their sessions."""
 
     @property
+    def invites(self) -> Invites:
+        """Codes with which people sign up."""
+
+    @property
+    def signup_mode(self) -> SignupMode:
+        """What sign-up asks for."""
+
+    @property
+    def breached(self) -> BreachedPasswords | None:
+        """Passwords that were stolen somewhere; None when the administrator named no list."""
+
+    @property
     def fleet(self) -> Fleet:
         """Nodes."""
 
@@ -68,6 +86,10 @@ class Services(Protocol):
     @property
     def events(self) -> Events:
         """What happened."""
+
+    @property
+    def audit(self) -> AuditLog:
+        """Who did what."""
 
     @property
     def visits(self) -> Visits:
@@ -116,6 +138,10 @@ class Services(Protocol):
     @property
     def keyring(self) -> Keyring:
         """SSH keys."""
+
+    @property
+    def signing_keys(self) -> Mapping[str, SigningKeys]:
+        """Secrets that the processes sign with, by kind: see `usecases.signing_keys`."""
 
     @property
     def images(self) -> Images:

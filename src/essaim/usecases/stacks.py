@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from essaim.config.projected import is_project
 from essaim.config.serial import fingerprint, stack_from_json, stack_to_json
 from essaim.model.errors import InvalidError, MovedError, Problem, UnknownError
-from essaim.model.machines import Networks, Reachable
+from essaim.model.machines import ChecksMachines, Networks, Reachable
 from essaim.model.plans import Change, Plan, World
 from essaim.model.runs import NewRun, Run
 from essaim.model.spelling import meant
@@ -21,7 +21,9 @@ from essaim.plan.diff import diff, dismantle
 from essaim.plan.digest import world_fingerprint
 from essaim.plan.eta import estimate
 from essaim.plan.serial import plan_from_json, plan_to_json
+from essaim.usecases import audit
 from essaim.usecases.drift import find_drift
+from essaim.usecases.host_keys import check_host_keys
 
 if TYPE_CHECKING:
     from essaim.config.compose import Composed
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 #: Seconds that finished runs, their logs and plans are kept: a term and its holidays.
 KEEP = 180 * 24 * 3600.0
+#: Changes that make a machine, of stacks and of projects.
+_MAKING = ("raise", "rebuild", "host", "rehost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +56,24 @@ def make_plan(
     """
     stack = composed.stack
     refuse_kept(services, stack.name)
-    _refuse_move(services, stack)
+    refuse_move(services, stack)
     world = look(services, stack)
     drift = find_drift(services, stack, composed.lab, world) if deep else {}
     changes = diff(stack, world, again=again, drift=drift)
+    check_site(services, stack, changes)
+    check_host_keys(services, stack, changes)
     return store(services, stack, composed.lab, changes, world)
+
+
+def check_site(services: Services, stack: Stack, changes: Sequence[Change]) -> None:
+    """See that the site has what new machines need, before anything is changed."""
+    driver = services.driver(stack.site)
+    if not isinstance(driver, ChecksMachines):
+        return
+    made = {change.machine for change in changes if change.verb in _MAKING}
+    for name, image in stack.images.items():
+        new = [each for each in stack.machines if each.image == name and str(each.name) in made]
+        driver.check_machines(image, new)
 
 
 def make_down_plan(services: Services, name: str) -> StoredPlan:
@@ -105,7 +122,9 @@ def apply(services: Services, stored: StoredPlan) -> str:
         )
     prune(services)
     run_id = secrets.token_hex(4)
-    services.engine.start([run_over(services, stored, "apply", run_id)])
+    run = run_over(services, stored, "apply", run_id)
+    audit.record_local(services, "apply", run.subject, run.who)
+    services.engine.start([run])
     return run_id
 
 
@@ -197,7 +216,7 @@ class StackStatus:
 
 
 #: Keys of what a driver says of a machine that people should know, once for the stack.
-_NOTED = ("limits", "disk")
+_NOTED = ("isolation", "limits", "disk")
 
 
 def status(services: Services, name: str) -> StackStatus:
@@ -265,7 +284,7 @@ def refuse_kept(services: Services, name: str) -> None:
         raise InvalidError([Problem(f"{name} is a project, not a stack of your own", hint=hint)])
 
 
-def _refuse_move(services: Services, stack: Stack) -> None:
+def refuse_move(services: Services, stack: Stack) -> None:
     """A stack lives on one site; moving it is another undertaking than changing it."""
     body = services.stacks.get_stack(stack.name)
     if body is None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from essaim.model.errors import ForbiddenError
+from essaim.model.errors import EssaimError, ForbiddenError, TransientError
 from essaim.model.fleet import LeaseState, NodeState, Role, User
 from essaim.store.metrics import Traffic
 
 if TYPE_CHECKING:
     from essaim.store.metrics import Backlog, Pool
     from essaim.usecases.services import Services
+
+log = logging.getLogger(__name__)
 
 #: Events that are read at once.
 SOME = 1000
@@ -48,8 +51,14 @@ class News:
 
 
 def ready(services: Services) -> None:
-    """TransientError or SetupError when the database does not answer."""
-    services.fleet.now()
+    """TransientError when the database does not answer; strangers ask, so it says no more."""
+    try:
+        services.fleet.now()
+    except EssaimError as error:
+        log.warning("not ready: %s", error)
+        raise TransientError(
+            "the database does not answer", hint="the log of this process says why"
+        ) from error
 
 
 def numbers(services: Services, by: User | None) -> Numbers:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
-from essaim.model.errors import RejectedError, StuckError
+from essaim.model.errors import RejectedError, StuckError, TransientError
 from essaim.model.names import MachineName
+from essaim.remote.entry import ANYWHERE, TUNNELLED, Entry
 from essaim.remote.ssh import Target
 
 if TYPE_CHECKING:
@@ -19,13 +20,13 @@ if TYPE_CHECKING:
     from essaim.model.fleet import Lease, Node
     from essaim.model.journal import Journal
     from essaim.remote.accounts import NativeAccounts, Proof
-    from essaim.remote.keyring import Keyring
     from essaim.remote.ssh import Remote
     from essaim.store.events import Events
     from essaim.store.fleet import Fleet
     from essaim.store.homes import Homes
     from essaim.store.leases import Leases
 
+_S = TypeVar("_S")
 _T = TypeVar("_T")
 
 #: What an account on a rented machine may use.
@@ -50,6 +51,7 @@ class Accounts(Protocol):
         limits: Mapping[str, int],
         *,
         at: int,
+        entry: Entry = ANYWHERE,
     ) -> None:
         """Make the account, or make it as asked when it is there."""
 
@@ -73,8 +75,10 @@ class Lending:
         helper: NativeAccounts,
         journal: Journal,
         remote: Remote,
-        keyring: Keyring,
         homes: Homes,
+        gateway_keys: Callable[[], Sequence[str]],
+        sources: Sequence[str] = (),
+        forwarding: bool = True,
         dial: Callable[[str], socket.socket] | None = None,
         lead: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -85,8 +89,10 @@ class Lending:
         self.helper = helper
         self.journal = journal
         self.remote = remote
-        self.keyring = keyring
         self.homes = homes
+        self.gateway_keys = gateway_keys  #: with which gateways log in to accounts
+        self._sources = sources
+        self._forwarding = forwarding
         self.dial = dial  #: through a node's own connection to a gateway
         self._lead = lead
 
@@ -108,7 +114,13 @@ class Lending:
             user="essaim",
             host_key=node.host_key,
             dial=dial,
+            key="control",
         )
+
+    def entry(self, node: Node) -> Entry:
+        """From where gateways come to a node, and what they let be forwarded there."""
+        sources = TUNNELLED if node.tunnel else self._sources
+        return Entry(sources=tuple(sources), forwarding=self._forwarding)
 
     def copy_home(
         self, lease: Lease, node: Node, *, most_mib: int = MOST_MIB, within: float = COPY_WITHIN
@@ -142,7 +154,7 @@ def its_nodes(context: Context, lease: Lease) -> list[Node]:
     return [held[key] for key in lease.nodes if key in held and held[key].lease == lease.id]
 
 
-def at_once(act: Callable[[Node], _T], nodes: Sequence[Node]) -> list[_T]:
+def at_once(act: Callable[[_S], _T], nodes: Sequence[_S]) -> list[_T]:
     """Do it for all nodes at the same time; the first error is raised once all have ended."""
     if len(nodes) <= 1:
         return [act(node) for node in nodes]
@@ -158,7 +170,9 @@ def restore_home(context: Context, lease: Lease, node: Node, place: int) -> dict
         return {"restored": 0}
     context.note(f"restoring the home on {node.name}")
     try:
-        its.helper.restore(its.target(node), lease.account, layers, at=node.read_at)
+        its.helper.restore(
+            its.target(node), lease.account, layers, at=node.read_at, most_mib=MOST_MIB
+        )
     except RejectedError as error:
         # It would be refused again: better a machine without files than none.  The copy is kept.
         its.homes.set_aside(lease.id, place)
@@ -168,8 +182,27 @@ def restore_home(context: Context, lease: Lease, node: Node, place: int) -> dict
 
 
 def make_account(context: Context, lease: Lease, node: Node) -> None:
-    """Make the lease's account on a node, for its owner and for the gateway."""
-    its = lending(context)
-    keys = [lease.public_key, its.keyring.user_public_key()]
+    """Make the lease's account on a node."""
+    give_account(lending(context), lease, node)
+
+
+def give_account(its: Lending, lease: Lease, node: Node) -> None:
+    """Make the lease's account as it should be now, for gateways alone: they know its owner."""
+    keys = its.gateway_keys()
+    if not keys:
+        raise TransientError(
+            "no gateway has said yet which key it logs in to machines with",
+            hint="start one: essaim gateway",
+        )
     until = (lease.expires_at or 0) // 1000
-    its.accounts.create(its.target(node), lease.account, keys, until, LIMITS, at=node.read_at)
+    # All of the machine, for nobody else is on it; the machine itself keeps a reserve.
+    limits = {**LIMITS, "rented_cores": node.cores, "rented_memory_mib": node.memory}
+    its.accounts.create(
+        its.target(node),
+        lease.account,
+        keys,
+        until,
+        limits,
+        at=node.read_at,
+        entry=its.entry(node),
+    )

@@ -20,8 +20,19 @@ def keeps(context: Context) -> Snapshots:
     return driver
 
 
+def refuse_label(context: Context) -> None:
+    """Refuse a label that is taken; a snapshot of that label is ours once this step is done."""
+    name, label = machine(context).name, context.run.input["label"]
+    if label in {each.label for each in keeps(context).snapshots(name)}:
+        raise RejectedError(
+            f"{name} has a snapshot {label} already: "
+            "choose another label, or remove that snapshot first",
+            hint=f"essaim snapshot drop {name} {label}",
+        )
+
+
 def snapshot(context: Context) -> None:
-    """Keep the disk as it is under the label that was asked for."""
+    """Keep the disk as it is under the label that was asked for; once, however often tried."""
     driver, name, label = keeps(context), machine(context).name, context.run.input["label"]
     if label not in {each.label for each in driver.snapshots(name)}:
         driver.snapshot(name, label)
@@ -60,6 +71,12 @@ _RENEW = Step(name="account", do=student_account.renew, retry=HYPERVISOR)
 # opposite.
 WAKE = Workflow("wake", (_START, _ACCOUNT))
 HALT = Workflow("halt", (Step(name="stop", do=halt, retry=HYPERVISOR),))
-KEEP = Workflow("keep", (Step(name="snapshot", do=snapshot, retry=HYPERVISOR),))
+KEEP = Workflow(
+    "keep",
+    (
+        Step(name="label", do=refuse_label, retry=HYPERVISOR),
+        Step(name="snapshot", do=snapshot, retry=HYPERVISOR),
+    ),
+)
 REVERT = Workflow("revert", (Step(name="restore", do=restore, retry=HYPERVISOR), _START, _RENEW))
 UNKEEP = Workflow("unkeep", (Step(name="drop", do=drop, retry=HYPERVISOR),))

@@ -8,17 +8,14 @@ from typing import TYPE_CHECKING
 from essaim.config.projected import keys_of, network_of
 from essaim.config.serial import machine_from_json, machine_to_json
 from essaim.engine.workflow import Backoff, Context, OnFailure, Step, Workflow
-from essaim.model.errors import TransientError
-from essaim.model.machines import Seed, Slow
+from essaim.model.machines import Seed
 from essaim.model.runs import Again
 from essaim.plan.rosters import HOST as FULL_NAME
 from essaim.plan.rosters import host_of
-from essaim.remote.meeting import shown_key
-from essaim.workflows import raising, retiring, schooling
+from essaim.workflows import host_keys, raising, retiring, schooling
 from essaim.workflows.enrolling import HYPERVISOR, SERVERS
 from essaim.workflows.schooling import school
-from essaim.workflows.settling import ANSWER_WITHIN
-from essaim.workflows.tools import address_from_here, machine, site_slot, tools, work
+from essaim.workflows.tools import machine, site_slot, tools, work
 
 if TYPE_CHECKING:
     from essaim.model.stacks import Machine
@@ -45,24 +42,8 @@ def name(context: Context) -> None:
 
 
 def meet(context: Context) -> Again | None:
-    """Where the site says so, believe from now on the host key the machine shows first.
-
-    Elsewhere machines are given their keys when they are made, and no other is ever believed.
-    """
-    its, at, wanted = tools(context), work(context), machine(context)
-    if at.stack.site.settings.get("host_keys") != "first":
-        return None
-    address = address_from_here(at.stack.site, wanted)
-    key = shown_key(address)
-    if not key:
-        driver = its.driver(at.stack.site)
-        patience = driver.answers_within() if isinstance(driver, Slow) else 3 * ANSWER_WITHIN
-        if context.elapsed > patience:
-            what = f"{wanted.name}: nothing at {address} has shown a host key"
-            raise TransientError(f"{what} in {context.elapsed:.0f} s")
-        return Again(1.0, note="waiting for SSH")
-    its.keyring.pin(wanted.name, key)
-    return None
+    """Learn the host key of a machine that was not given one; see `host_keys`."""
+    return host_keys.learn(context, machine(context))
 
 
 def clear(context: Context) -> None:

@@ -7,10 +7,11 @@ from contextlib import suppress
 
 from essaim.config.serial import machine_to_json
 from essaim.engine.workflow import Backoff, Context, OnFailure, Step, Workflow
-from essaim.model.errors import EssaimError, TransientError
+from essaim.model.errors import EssaimError, HostKeyError, TransientError
 from essaim.model.machines import Consoles, Driver, Seed, Slow
 from essaim.model.names import MachineName
 from essaim.model.runs import Again
+from essaim.workflows import host_keys
 from essaim.workflows.configuring import recorder
 from essaim.workflows.seeding import user_data
 from essaim.workflows.settling import ANSWER_WITHIN, settle
@@ -68,9 +69,15 @@ def reach(context: Context) -> Again | None:
     """Wait until it answers (port, banner, authenticated command) and has prepared itself."""
     its, at = tools(context), work(context)
     wanted, driver = machine(context), its.driver(at.stack.site)
+    if (again := host_keys.learn(context, wanted)) is not None:
+        return again
     context.note("waiting for SSH")
     try:
         its.remote.reach(its.target(at.stack.site, wanted), within=_patience(context, driver))
+    except HostKeyError:
+        if not host_keys.learn_again(context, wanted):
+            raise
+        return Again(0.5, note="reading its host key again")
     except TransientError as error:
         if not isinstance(driver, Consoles):
             raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,7 @@ class School:
     addresses: Callable[[Site], Addresses | None]
     desktops: Callable[[Site], Desktops | None]
     claims: Claims = field(default_factory=Claims)
+    gateway_keys: Callable[[], Sequence[str]] | None = None  #: with which gateways log in
 
 
 def school(context: Context) -> School:

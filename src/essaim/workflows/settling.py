@@ -12,6 +12,7 @@ from essaim.model.runs import Again
 from essaim.model.stacks import Machine
 from essaim.remote.seeds_roles import DONE, HOME, PATIENCE
 from essaim.remote.ssh import Result, Target
+from essaim.workflows import host_keys
 from essaim.workflows.tools import Work, tools, work
 
 #: Seconds cloud-init may take once the machine answers, besides what its roles may take; and how
@@ -74,6 +75,8 @@ def catch_up(context: Context, of: Machine) -> Again | None:
     ours = any(c.verb in starts and c.machine == str(of.name) for c in at.plan.changes)
     if ours or not isinstance(driver, Slow):
         return None
+    if (again := host_keys.learn(context, of)) is not None:
+        return again
     context.note("waiting for SSH")
     its.remote.reach(its.target(at.stack.site, of), within=driver.answers_within())
     return settle(context, of, strict=False)

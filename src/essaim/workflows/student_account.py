@@ -126,11 +126,14 @@ class Wanted:
         return ["sh", "-c", _SCRIPT, "essaim", *its]
 
 
-def wanted_account(machine: Machine, key: str, plane_key: str) -> Wanted:
-    """The account a student is to have on their machine.
+def gateway_keys(context: Context) -> Sequence[str]:
+    """The keys gateways log in with; where nobody says any, that of the machines themselves."""
+    ask = school(context).gateway_keys
+    return ask() if ask else (tools(context).keyring.user_public_key(),)
 
-    The gateway logs in to it with the key of the control plane.
-    """
+
+def wanted_account(machine: Machine, key: str, gateway_keys: Sequence[str]) -> Wanted:
+    """The account a student is to have on their machine, which gateways log in to as well."""
     labels = machine.labels
     return Wanted(
         mode=labels.get(ACCOUNT, "local"),
@@ -139,7 +142,7 @@ def wanted_account(machine: Machine, key: str, plane_key: str) -> Wanted:
         home=labels.get(HOME, ""),
         # A field of /etc/passwd.
         person=re.sub(r"[:,\s]+", " ", labels.get(PERSON, "")).strip(),
-        keys=(plane_key, key) if key else (plane_key,),
+        keys=(*gateway_keys, key) if key else tuple(gateway_keys),
     )
 
 
@@ -156,8 +159,7 @@ def renew(context: Context) -> Again | None:
 def catch_up(context: Context) -> Again | None:
     """Renew the account unless it is as wanted: a key may have come while the machine was off."""
     machine, student = placed(context), _student(context)
-    plane_key = tools(context).keyring.user_public_key()
-    wanted = wanted_account(machine, student.key if student else "", plane_key)
+    wanted = wanted_account(machine, student.key if student else "", gateway_keys(context))
     if student is None or (student.access.digest == wanted.digest and not student.access.error):
         return None
     return _apply(context, fresh=False)
@@ -193,7 +195,7 @@ def _apply(context: Context, *, fresh: bool) -> Again | None:
     its, access = tools(context), school(context).rosters.access
     before = Access() if fresh else student.access
     name = str(machine.name)
-    wanted = wanted_account(machine, student.key, its.keyring.user_public_key())
+    wanted = wanted_account(machine, student.key, gateway_keys(context))
     try:
         way = _way(context, machine, student, fresh=fresh, within=LOOK)
         if way is None or isinstance(way, Again):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from essaim.model.errors import TransientError
@@ -12,6 +11,7 @@ from essaim.remote.inner import WORK, dial_inner
 if TYPE_CHECKING:
     import socket
 
+    from essaim.remote.signing_keys import SigningKeys
     from essaim.store.tunnels import Tunnels
 
 #: Seconds to wait for a node's tunnel to come back, and for another gateway to answer.
@@ -33,19 +33,14 @@ class Here(Protocol):
 class Ways:
     """Reaches a tunnelled node from any process: here if its tunnel ends here, else where it does.
 
-    `key` gives what all processes of the control plane prove themselves with.
+    `keys` are what all processes of the control plane prove themselves with, to each other.
     """
 
-    def __init__(self, tunnels: Tunnels, key: Callable[[], bytes]) -> None:
+    def __init__(self, tunnels: Tunnels, keys: SigningKeys) -> None:
         self.tunnels = tunnels
-        self._key = key
+        self.keys = keys
         self.here: Here | None = None
         self.own = ""  #: the id of the gateway of this process
-
-    @property
-    def key(self) -> bytes:
-        """What the processes of a control plane prove themselves with, to each other."""
-        return self._key()
 
     def lead(self) -> bool:
         """Say whether there is any gateway: without one, silence says nothing about nodes."""
@@ -84,7 +79,7 @@ class Ways:
             (door.address, door.port),
             gateway=door.gateway,
             node=node,
-            key=self.key,
+            key=self.keys.signing().secret,
             within=ANSWER_WITHIN,
             why=why,
         )

@@ -174,5 +174,5 @@ def test_faults_are_caused_over_https_with_the_labs_secret_only(sim, root):
 
 
 def test_a_fault_that_does_not_exist_names_those_that_do(sim):
-    with pytest.raises(ValueError, match="errors, foreign, locks"):
+    with pytest.raises(ValueError, match="errors, foreign, full, locks"):
         sim.fault("meteor")

@@ -152,7 +152,7 @@ def test_it_runs_in_a_process_of_its_own():
     from essaim_lab.simulators.proxmox.process import SimulatorProcess
 
     with SimulatorProcess(nodes=2, speed=50, gib=2) as sim:
-        headers = {"Authorization": f"PVEAPIToken={sim.plane_token}={sim.plane_secret}"}
+        headers = {"Authorization": f"PVEAPIToken={sim.token}={sim.secret}"}
         base = f"{sim.url}/api2/json/nodes/pve1"
         more = {"headers": headers, "verify": str(sim.ca), "timeout": 60}
         codes = [

@@ -45,6 +45,7 @@ class Facts:
     group: int = 0  #: number of the multicast group its stack meets in
     accelerator: str = "tcg"
     content: str = ""  #: digest of the disk it was made over
+    internet: int = 0  #: 1 for a machine that reaches what the server reaches
 
     @property
     def name(self) -> MachineName:
@@ -154,7 +155,9 @@ def _access(facts: Facts) -> list[str]:
 
 def _access_net(facts: Facts) -> str:
     inner = inner_network(facts.cidr)
-    return f"user,id=access,net={inner},hostfwd=tcp:127.0.0.1:{facts.port}-:22"
+    # Restricted, it lets SSH in and nothing out: neither to the server nor to what is around it.
+    restrict = "" if facts.internet else ",restrict=on"
+    return f"user,id=access,net={inner}{restrict},hostfwd=tcp:127.0.0.1:{facts.port}-:22"
 
 
 def _cluster(facts: Facts) -> list[str]:
@@ -192,13 +195,24 @@ def boot_element(token: str) -> str:
     return ET.tostring(ET.Element("boot", id=token), encoding="unicode")
 
 
-def with_port(text: str, facts: Facts) -> str:
-    """The same definition with the access port that the facts say."""
+def has_access(text: str, facts: Facts) -> bool:
+    """Whether a definition has the access network that the facts ask for."""
+    return any(word.get("value") == _access_net(facts) for word in _access_words(text))
+
+
+def _access_words(text: str | ET.Element) -> list[ET.Element]:
+    domain = ET.fromstring(text) if isinstance(text, str) else text  # noqa: S314 - libvirt's own
+    words = domain.iterfind(f"./{{{_QEMU}}}commandline/{{{_QEMU}}}arg")
+    return [word for word in words if word.get("value", "").startswith("user,id=access,")]
+
+
+def with_access(text: str, facts: Facts) -> str:
+    """The same definition with the access network that the facts say."""
     domain = ET.fromstring(text)  # noqa: S314 - what libvirt itself wrote
     found = domain.find(f"./metadata/{_TAG}")
     if found is not None:
         found.set("port", str(facts.port))
-    for word in domain.iterfind(f"./{{{_QEMU}}}commandline/{{{_QEMU}}}arg"):
-        if word.get("value", "").startswith("user,id=access,"):
-            word.set("value", _access_net(facts))
+        found.set("internet", str(facts.internet))
+    for word in _access_words(domain):
+        word.set("value", _access_net(facts))
     return ET.tostring(domain, encoding="unicode")

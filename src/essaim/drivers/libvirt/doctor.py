@@ -169,7 +169,7 @@ class _Doctor:
         port = self.free_port()
         group = ".".join(str(1 + secrets.randbelow(254)) for _ in range(3))
         words = (
-            "-netdev", f"user,id=access,hostfwd=tcp:127.0.0.1:{port}-:22",
+            "-netdev", f"user,id=access,restrict=on,hostfwd=tcp:127.0.0.1:{port}-:22",
             "-netdev", f"socket,id=cluster,mcast=230.{group}:{port},localaddr=127.0.0.1",
         )  # fmt: skip
         try:

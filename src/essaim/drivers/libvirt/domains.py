@@ -12,6 +12,7 @@ from typing import Any
 
 from essaim.drivers.libvirt.connection import Connection, is_missing
 from essaim.drivers.libvirt.definition import Facts, domain_name, read_boot, read_facts
+from essaim.drivers.libvirt.inventory import is_adopted
 from essaim.drivers.libvirt.sdk import libvirt
 from essaim.model.errors import RejectedError
 from essaim.model.machines import Observed, Power
@@ -52,6 +53,7 @@ class Seen:
             # Whoever starts it: the number is another one, and the token too if it was us.
             boot=f"{self.token}.{self.number}" if self.runs else "",
             detail={**detail, "accelerator": self.facts.accelerator},
+            adopted=is_adopted(self.facts),
         )
 
 

@@ -132,6 +132,9 @@ class Libvirt(Abilities):
             seen = self.domains.find(name)
             if seen is None:
                 raise UnknownError(f"{name} does not exist")
+            if not seen.runs:
+                note = self._networks.own(name.stack)
+                seen = self._machines.renew_access(seen, internet=bool(note and note.internet))
             for _ in range(_PORT_TRIES):
                 if seen.runs or _started(seen):
                     return
@@ -184,7 +187,7 @@ class Libvirt(Abilities):
         check_stack(stack)
         with self.connection.doing(f"looking at the network of {stack}"):
             note = self._networks.own(stack)
-            return Network(cidr=note.cidr) if note else None
+            return Network(cidr=note.cidr, internet=note.internet) if note else None
 
     # Dials
 

@@ -19,7 +19,8 @@ from essaim.drivers.libvirt.definition import (
     boot_element,
     build,
     domain_name,
-    with_port,
+    has_access,
+    with_access,
 )
 from essaim.drivers.libvirt.domains import Domains, Seen
 from essaim.drivers.libvirt.inventory import give_back, is_adopted
@@ -113,6 +114,7 @@ class Machines:
             port=reserve(site, "port", holder, ports),
             mac=reserve(site, "mac", holder, mac_candidates(name, self._plane)),
             group=note.group,
+            internet=int(note.internet),
             **known,
         )
 
@@ -184,8 +186,17 @@ class Machines:
         port = self._reservations.reserve(self._settings.site, "port", str(name), ahead, anew=True)
         moved = replace(facts, port=port)
         text = seen.domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
-        domain = self._connection.get().defineXML(with_port(text, moved))
+        domain = self._connection.get().defineXML(with_access(text, moved))
         return replace(seen, domain=domain, facts=moved)
+
+    def renew_access(self, seen: Seen, *, internet: bool) -> Seen:
+        """Let a machine that is off out, or keep it in; also one of an earlier version."""
+        facts = replace(seen.facts, internet=int(internet))
+        text = seen.domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
+        if is_adopted(facts) or has_access(text, facts):
+            return seen
+        domain = self._connection.get().defineXML(with_access(text, facts))
+        return replace(seen, domain=domain, facts=facts)
 
 
 def mark_boot(seen: Seen, token: str | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from essaim.drivers.checks import block_of
 from essaim.drivers.libvirt.domains import Domains
@@ -14,6 +14,8 @@ from essaim.model.errors import RejectedError, TakenError
 from essaim.model.machines import Reservations
 from essaim.model.stacks import Network
 
+_WIDTH = 512
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
@@ -22,6 +24,15 @@ class Note:
     plane: str
     cidr: str
     group: int  #: number of the multicast group; 0 where a network of the site is used
+    internet: bool = False  #: whether machines reach what the server reaches
+
+    def text(self) -> bytes:
+        """The note as it is written; what an earlier version does not know only where needed."""
+        values = asdict(self)
+        if not self.internet:
+            del values["internet"]
+        # As long as any other, so that nothing of an earlier one is left behind its end.
+        return json.dumps(values).encode().ljust(_WIDTH)
 
 
 def volume_name(stack: str) -> str:
@@ -67,7 +78,7 @@ class Networks:
         note = self.read(stack)
         if note is None:
             with self._storage.alone(f"network {stack}"):
-                note = self.read(stack) or self._write(stack, cidr)
+                note = self.read(stack) or self._write(stack, cidr, internet=network.internet)
         if note.plane != self._plane:
             raise TakenError(
                 f"site {self._settings.site}: another control plane has a stack {stack} there",
@@ -78,9 +89,13 @@ class Networks:
                 f"stack {stack} has network {note.cidr}, not {cidr}",
                 hint="remove the stack first: a network cannot be changed",
             )
+        if note.internet != network.internet:
+            note = replace(note, internet=network.internet)
+            with self._storage.alone(f"network {stack}"):
+                self._storage.write(self._storage.make(volume_name(stack)), note.text())
         return note
 
-    def _write(self, stack: str, cidr: str) -> Note:
+    def _write(self, stack: str, cidr: str, *, internet: bool) -> Note:
         # The volume first: whatever is reserved can then be found, and given up, by its name.
         volume = self._storage.make(volume_name(stack))
         group = 0
@@ -88,8 +103,8 @@ class Networks:
             taken = self._domains.groups()
             numbers = group_candidates(stack, self._plane, taken)
             group = self._reservations.reserve(self._settings.site, "group", stack, numbers)
-        note = Note(plane=self._plane, cidr=cidr, group=group)
-        self._storage.write(volume, json.dumps(asdict(note)).encode())
+        note = Note(plane=self._plane, cidr=cidr, group=group, internet=internet)
+        self._storage.write(volume, note.text())
         return note
 
     def close(self, stack: str) -> None:

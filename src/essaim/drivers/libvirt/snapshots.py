@@ -42,7 +42,8 @@ def snapshot(domain: Any, name: MachineName, label: str) -> None:
         )
     if label in domain.snapshotListNames(0):
         raise RejectedError(
-            f"{name} has a snapshot {label} already", hint="choose another label, or drop that one"
+            f"{name} has a snapshot {label} already",
+            hint=f"choose another label, or: essaim snapshot drop {name} {label}",
         )
     runs = bool(domain.isActive())
     made = domain.snapshotCreateXML(_wanted(domain, name, label, runs=runs), 0)

@@ -31,7 +31,7 @@ _WITHIN = 120.0
 _LABEL = re.compile(r"[A-Za-z][A-Za-z0-9_-]{1,39}")
 #: How a snapshot says in its description what the power was.
 _POWER = "essaim power="
-_ADOPTED = "essaim-adopted"
+ADOPTED = "essaim-adopted"
 
 
 class Abilities:
@@ -76,7 +76,10 @@ class Abilities:
                 hint="a letter, then letters, digits, _ and -, 40 at most",
             )
         if any(one.label == label for one in self.snapshots(name)):
-            raise RejectedError(f"{name} has a snapshot {label} already", hint="drop it first")
+            raise RejectedError(
+                f"{name} has a snapshot {label} already",
+                hint=f"choose another label, or: essaim snapshot drop {name} {label}",
+            )
         guest = self._sights.guest(name)
         power = "on" if self._sights.runs(name, guest) else "off"
         given = {"snapname": label, "description": _POWER + power}
@@ -125,13 +128,20 @@ class Abilities:
 
     def inventory(self) -> Sequence[Found]:
         """List every machine of the site that this account may see."""
+        return self._listed(templates=False)
+
+    def templates(self) -> Sequence[Found]:
+        """List what machines are cloned from."""
+        return self._listed(templates=True)
+
+    def _listed(self, *, templates: bool) -> Sequence[Found]:
         with self._machines.meaning("listing its machines"):
             listing = self._cluster.listing(within=0)
         owners = self._machines.holdings.owners()
         return [
             self._found(guest, owners.get(guest.id, ""))
             for guest in sorted(listing.guests.values(), key=lambda one: (one.name, one.id))
-            if not guest.template
+            if guest.template == templates
         ]
 
     def _found(self, guest: Guest, holder: str) -> Found:
@@ -144,7 +154,7 @@ class Abilities:
         }
         if not ours and any(tag.startswith("essaim-") for tag in guest.tags):
             detail["note"] = "belongs to another control plane"
-        elif ours and _ADOPTED in guest.tags:
+        elif ours and ADOPTED in guest.tags:
             detail["note"] = "adopted"
         return Found(
             id=str(guest.id),
@@ -160,9 +170,8 @@ class Abilities:
         address_of(machine, network)
         guest = self._cluster.find(int(id)) if id.isdigit() else None
         if guest is None or guest.template:
-            raise UnknownError(
-                f"there is no machine {id}", hint="essaim inventory --site SITE lists them"
-            )
+            what = f"{id} is a template, not a machine" if guest else f"there is no machine {id}"
+            raise UnknownError(what, hint="essaim inventory --site SITE lists the machines")
         holder = self._machines.holdings.owners().get(guest.id, "")
         if self._machines.is_ours(guest) and holder == str(machine.name):
             return
@@ -175,11 +184,11 @@ class Abilities:
             self._api.put(f"{guest.path}/config", tags=";".join(wanted))
 
     def _marks(self, digest: str) -> tuple[str, ...]:
-        return (*guests.tags(self._plane, digest).split(";"), _ADOPTED)
+        return (*guests.tags(self._plane, digest).split(";"), ADOPTED)
 
     def give_back(self, guest: Guest) -> bool:
         """Take our tags off a machine that was adopted; False when it was made here."""
-        if _ADOPTED not in guest.tags:
+        if ADOPTED not in guest.tags:
             return False
         left = [tag for tag in sorted(guest.tags) if tag.partition("-")[0] != "essaim"]
         given: dict[str, Any] = {"tags": ";".join(left)} if left else {"delete": "tags"}

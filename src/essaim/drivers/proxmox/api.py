@@ -19,7 +19,7 @@ from proxmoxer.core import (  # type: ignore[import-untyped]
 )
 from typing_extensions import override
 
-from essaim.drivers.proxmox.refusals import Refusal, missing_privilege, sort
+from essaim.drivers.proxmox.refusals import Refusal, missing_privilege, named_by, sort
 from essaim.drivers.proxmox.settings import Settings, secret_of
 from essaim.drivers.proxmox.tls import untrusted, verifying
 from essaim.model.errors import EssaimError, RejectedError, TransientError
@@ -46,29 +46,40 @@ logging.getLogger("proxmoxer").setLevel(logging.WARNING)
 class ApiError(Exception):
     """The cluster refused; `kind` says what is to be done about it."""
 
-    def __init__(self, kind: Refusal, text: str, *, code: int = 0) -> None:
+    def __init__(self, kind: Refusal, text: str, *, code: int = 0, storage: str = "") -> None:
         super().__init__(text)
         self.kind = kind
         self.text = text
         self.code = code
+        self.storage = storage  #: where a disk was to be put
 
     def ours(self, site: str, what: str) -> EssaimError:
         """The same as an error of Essaim."""
         said = f"{site}: {what}: {self.text}"
         if self.kind is Refusal.DENIED:
-            return RejectedError(said, hint=_denied(self.code, self.text))
+            return RejectedError(said, hint=_denied(site, self.code, self.text))
         if self.kind in (Refusal.LOST, Refusal.LOCKED, Refusal.GONE):
             return TransientError(said, hint="see the state of the cluster: pvecm status")
-        return RejectedError(said)
+        return RejectedError(said, hint=self._advice(site))
+
+    def _advice(self, site: str) -> str:
+        if self.kind is Refusal.FULL:
+            which = f"storage {self.storage}" if self.storage else "the storage"
+            return f"{which} is full: make room there, or name another: storage: in the site file"
+        if who := named_by(self.text):
+            return f"{who} names it; essaim doctor --site {site} says what there is"
+        return ""
 
 
-def _denied(code: int, text: str) -> str:
+def _denied(site: str, code: int, text: str) -> str:
     if code == _UNAUTHORISED:
         return "see whether the token exists, is not expired, and its secret is the right one"
+    doctor = f"essaim doctor --site {site}"
     privilege, path = missing_privilege(text)
     if not privilege:
-        return "give the account the role PVEVMAdmin on its pool, and PVEDatastoreUser on storages"
-    return f"give the account a role with {privilege.replace('|', ' or ')} on {path}"
+        return f"{doctor} says what is missing"
+    given = privilege.replace("|", " or ")
+    return f"give the account a role with {given} on {path}; {doctor} prints the line to type"
 
 
 class _Auth(requests.auth.AuthBase):

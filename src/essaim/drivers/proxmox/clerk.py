@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -27,14 +27,14 @@ from essaim.model.errors import EssaimError, NotYetError
 _GRACE, _KEPT = 30.0, 10.0
 #: Seconds the thread sleeps: at least, at most.
 _OFTEN, _SELDOM = 0.015, 1.0
-#: The share of what something takes after which it is tried again when it was locked.
-_RESPITE = 0.28
 #: Seconds between looks at what dead processes have left.
 _REAP_EVERY = 15.0
 #: Seconds by which a task must be late, at least, before its node is suspected to be gone.
 _LATE = 30.0
 #: Seconds for which a gate stays full as long as none of our own jobs leaves it.
 _SHUT = 0.5
+#: Seconds after which a job is not begun any more, for others may have given its use back.
+_STALE = 15.0
 #: Threads that wait for answers, of which some take as long as a lock does.
 _WIDTH = 6
 
@@ -44,11 +44,14 @@ log = logging.getLogger(__name__)
 class Clerk:
     """Looks after the jobs of one process at one site."""
 
-    def __init__(self, api: Api, limits: Limits, site: str, online: Callable[[str], bool]) -> None:
+    def __init__(
+        self, api: Api, limits: Limits, site: str, up: Callable[[], Collection[str]]
+    ) -> None:
         self.sweep: Callable[[], None] = lambda: None  #: called now and then, while there is work
+        #: Called with a job that failed; True: nobody knows what became of it, its use stays.
+        self.lost: Callable[[Job, ApiError], bool] = lambda _job, _error: False
         self.durations = tasks.Durations()
-        self._api = api
-        self._uses = Uses(api, limits, site, online)
+        self.uses = Uses(api, limits, site, up)
         self._jobs: dict[str, Job] = {}
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -182,7 +185,7 @@ class Clerk:
         running = [job for job in list(self._jobs.values()) if job.upid and not job.over]
         if not any(job.look <= now for job in running):
             return
-        found = tasks.ends(self._api, [job.upid for job in running])
+        found = self.uses.tasks.ends([job.upid for job in running])
         now = time.monotonic()
         wanted = jobs.wanted_gates(list(self._jobs.values()))
         for job in running:
@@ -195,7 +198,7 @@ class Clerk:
         usual, job.seen = self._usual(job), now
         job.look = jobs.next_look(job, usual, now, wanted)
         late = max(_LATE, 5 * (usual.seconds if usual else 1.0))
-        if now - job.since > late and self._uses.is_over(job.upid):
+        if now - job.since > late and self.uses.end_of(job.upid) is not None:
             self._finish(job, ApiError(Refusal.LOST, f"{job.upid}: its node does not answer"))
 
     def _usual(self, job: Job) -> tasks.Usual | None:
@@ -206,16 +209,17 @@ class Clerk:
             self.durations.ended(job.kind, jobs.lasted(job, self._usual(job), now))
             self._finish(job, None)
         else:
-            self._finish(job, ApiError(sort_end(end), end))
+            self._finish(job, ApiError(sort_end(end), end, storage=job.storage))
 
     def _finish(self, job: Job, error: Exception | None) -> None:
         """End a job; what was locked is tried again, and never a failure."""
         locked = isinstance(error, ApiError) and error.kind is Refusal.LOCKED
-        if job.gates:
+        stays = isinstance(error, ApiError) and self.lost(job, error)
+        if job.gates and not stays:
             refused = jobs.refused_gates(job, error) if locked and error else frozenset[str]()
             learnt = refused if locked or error is None else None
             with suppress(EssaimError):  # a use that stays is given back by whoever looks next
-                self._uses.free(job, learnt)
+                self.uses.free(job, learnt)
             for gate in job.gates:
                 self._shut.pop(gate.name, None)
                 self._told.pop(gate.name, None)
@@ -223,17 +227,10 @@ class Clerk:
             if locked:
                 job.since, job.upid = 0.0, ""
                 job.locked = f"{job.what}: {error}"
-                job.hurry = time.monotonic() + self._respite(job)
+                job.hurry = time.monotonic() + jobs.respite(job, self._usual(job))
             else:
                 job.over, job.error = True, error
             self._changed.notify_all()
-
-    def _respite(self, job: Job) -> float:
-        """Seconds until something that was locked is tried again: longer each time."""
-        job.refused += 1
-        usual = self._usual(job)
-        first = max(_RESPITE * (usual.seconds if usual else 1.0), 2 * _OFTEN)
-        return min(first * 1.5 ** min(job.refused, 12), 4 * _SELDOM)
 
     def _begin(self) -> None:
         """Begin whatever may begin now, oldest first."""
@@ -249,7 +246,7 @@ class Clerk:
             few = jobs.open_to(waiting, closed, _WIDTH)
             if not few:
                 return
-            answers = self._uses.take(few)
+            answers = self.uses.take(few)
             for job, answer in zip(few, answers, strict=True):
                 waiting.remove(job)
                 if answer is True:
@@ -260,22 +257,25 @@ class Clerk:
                     closed.add(answer.gate)
                     self._shut[answer.gate] = now + _SHUT
                     used = f"({answer.used} of {answer.allowed} used)"
-                    self._told[answer.gate] = f"waits for a {self._uses.gate(answer.gate)} {used}"
+                    self._told[answer.gate] = f"waits for a {self.uses.gate(answer.gate)} {used}"
 
     def _start(self, job: Job) -> None:
         with self._changed:
             stays = self._jobs.get(job.key) is job
             job.since = time.monotonic() if stays else 0.0
         if not stays:  # it has left its line meanwhile
-            self._uses.free(job, None)
+            self.uses.free(job, None)
         elif self._pool is not None:
             self._pool.submit(self._post, job)
 
     def _post(self, job: Job) -> None:
+        if time.monotonic() - job.since > _STALE:  # this process stood still
+            job.over = job.void = True
+            return
         try:
             upid = job.begin()
             if job.gates:
-                self._uses.bind(job, upid)
+                self.uses.bind(job, upid)
         except Exception as error:  # noqa: BLE001 - whatever it is belongs to whoever asked
             self._finish(job, error)
             return
@@ -297,4 +297,4 @@ class Clerk:
 
     def reap(self, only: str = "") -> bool:
         """Free the uses whose task has ended, of all others, or of one; False when some go on."""
-        return self._uses.reap(self._jobs, only)
+        return self.uses.reap(self._jobs, only)

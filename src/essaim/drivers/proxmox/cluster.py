@@ -8,11 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from essaim.drivers.proxmox import boot_disk
 from essaim.drivers.proxmox.api import Api, ApiError
+from essaim.drivers.proxmox.boot_disk import Disks
 from essaim.drivers.proxmox.refusals import Refusal
 
 #: Seconds for which a listing serves those whom it need not be the newest.
 SOON = 5.0
+#: Seconds for which the configuration of a template is believed: it seldom changes.
+_TEMPLATE = 600.0
 _KINDS = ("qemu", "lxc")
 
 
@@ -31,6 +35,7 @@ class Guest:
     memory: int = 0  #: bytes it may use
     cores: float = 0
     template: bool = False
+    ha: str = ""  #: its state for the cluster's HA manager, if that starts and stops it
 
     @property
     def path(self) -> str:
@@ -47,6 +52,16 @@ class Node:
     memory: int  #: bytes in all
     used: int
     cores: float
+    maintenance: bool = False  #: its administrator has taken it out of use for a while
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """A storage."""
+
+    nodes: frozenset[str]  #: that have it
+    shared: bool
+    content: frozenset[str]  #: what may be put there: images, rootdir, vztmpl, …
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +72,8 @@ class Listing:
     nodes: Mapping[str, Node] = field(default_factory=dict)
     shared: frozenset[str] = frozenset()  #: storages that all nodes see
     at: float = 0.0  #: of the monotonic clock, when it was asked for
+    storages: Mapping[str, Storage] = field(default_factory=dict)  #: those the account may see
+    pools: frozenset[str] = frozenset()  #: those the account may see
 
     def online(self, node: str) -> bool:
         """Whether a node answers."""
@@ -67,9 +84,25 @@ def read_listing(rows: list[dict[str, Any]], at: float) -> Listing:
     """Make sense of the rows of `cluster/resources`."""
     guests = {int(row["vmid"]): _guest(row) for row in rows if row.get("type") in _KINDS}
     nodes = {row["node"]: _node(row) for row in rows if row.get("type") == "node"}
-    storages = [row for row in rows if row.get("type") == "storage"]
-    shared = frozenset(row["storage"] for row in storages if _flag(row.get("shared")))
-    return Listing(guests, nodes, shared, at)
+    storages = _storages([row for row in rows if row.get("type") == "storage"])
+    shared = frozenset(name for name, storage in storages.items() if storage.shared)
+    pools = frozenset(str(row["pool"]) for row in rows if row.get("type") == "pool")
+    return Listing(guests, nodes, shared, at, storages, pools)
+
+
+def _storages(rows: list[dict[str, Any]]) -> dict[str, Storage]:
+    """Put the rows of each storage, one for each node that has it, together."""
+    nodes: dict[str, set[str]] = {}
+    for row in rows:
+        nodes.setdefault(row["storage"], set()).add(row.get("node", ""))
+    return {
+        row["storage"]: Storage(
+            frozenset(nodes[row["storage"]]),
+            _flag(row.get("shared")),
+            frozenset(str(row.get("content") or "").split(",")),
+        )
+        for row in rows
+    }
 
 
 def _flag(value: Any) -> bool:
@@ -94,6 +127,7 @@ def _guest(row: Mapping[str, Any]) -> Guest:
         memory=int(row.get("maxmem") or 0),
         cores=float(row.get("maxcpu") or 0),
         template=_flag(row.get("template")),
+        ha=str(row.get("hastate") or "").replace("ignored", ""),
     )
 
 
@@ -104,17 +138,18 @@ def _node(row: Mapping[str, Any]) -> Node:
         memory=int(row.get("maxmem") or 0),
         used=int(row.get("mem") or 0),
         cores=float(row.get("maxcpu") or 0),
+        maintenance=row.get("hastate") == "maintenance",
     )
 
 
 class Cluster:
-    """The listing, kept for a moment, and the configurations of templates, which never change."""
+    """The listing, kept for a moment, and the drives of templates, kept for minutes."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
         self._lock = threading.Lock()
         self._last = Listing(at=float("-inf"))
-        self._disks: dict[int, str] = {}
+        self._disks: dict[int, tuple[Disks, float]] = {}  # of templates, and when they were read
 
     def listing(self, *, within: float = SOON) -> Listing:
         """The cluster as it was at most so many seconds ago; 0: as it is from now on.
@@ -142,17 +177,23 @@ class Cluster:
         """The guest of that id, as it is now; None when there is none."""
         return self.listing(within=0).guests.get(number)
 
-    def storage_of(self, template: Guest) -> str:
-        """Where the first disk of a template is."""
-        if template.id not in self._disks:
-            self._disks[template.id] = first_storage(self.config(template))
-        return self._disks[template.id]
+    def is_taken(self, number: int) -> bool:
+        """Whether any guest has that id, also one that this account cannot see."""
+        try:
+            self._api.get("cluster/nextid", vmid=number)
+        except ApiError as error:
+            if error.kind is not Refusal.TAKEN:
+                raise
+            return True
+        return False
 
-    def archives(self, node: str, asked: str) -> list[str]:
-        """The archives for containers on the storage that STORAGE:NAME names."""
-        storage = asked.partition(":")[0]
-        rows = self._api.get(f"nodes/{node}/storage/{storage}/content", content="vztmpl")
-        return [str(row["volid"]) for row in rows]
+    def disks_of(self, template: Guest) -> Disks:
+        """The drives of a template."""
+        known, read_at = self._disks.get(template.id, (None, 0.0))
+        if known is None or time.monotonic() - read_at > _TEMPLATE:
+            known = boot_disk.read(self.config(template))
+            self._disks[template.id] = (known, time.monotonic())
+        return known
 
     def its_config(self, guest: Guest) -> dict[str, Any]:
         """The configuration of a guest as it is now; empty when it is not ours to read, or gone."""
@@ -165,10 +206,5 @@ class Cluster:
 
 
 def first_storage(config: Mapping[str, Any]) -> str:
-    """The storage of the disk a guest boots from."""
-    keys = ("rootfs", *(f"{bus}{n}" for bus in ("scsi", "virtio", "sata", "ide") for n in range(4)))
-    for key in keys:
-        value = str(config.get(key) or "")
-        if ":" in value and "media=cdrom" not in value and "cloudinit" not in value:
-            return value.partition(":")[0]
-    return ""
+    """The storage of the disk a guest boots from; nothing when it has none."""
+    return boot_disk.read(config).storage

@@ -9,12 +9,13 @@ from contextlib import suppress
 
 from essaim.drivers.checks import address_of, check_name, check_stack
 from essaim.drivers.proxmox import guests
-from essaim.drivers.proxmox.abilities import Abilities
+from essaim.drivers.proxmox.abilities import ADOPTED, Abilities
 from essaim.drivers.proxmox.api import Api, ApiError
 from essaim.drivers.proxmox.clerk import Clerk
 from essaim.drivers.proxmox.cluster import Cluster, Guest
 from essaim.drivers.proxmox.extras import NodeExtras
 from essaim.drivers.proxmox.holdings import Held
+from essaim.drivers.proxmox.host_keys import HostKeyReader
 from essaim.drivers.proxmox.jobs import Job
 from essaim.drivers.proxmox.machines import Machines
 from essaim.drivers.proxmox.numbers import boot_moment, boot_number
@@ -39,7 +40,7 @@ _AWAY = 15.0
 _ANSWERS_WITHIN = 180.0
 
 
-class Proxmox(SiteChecks):
+class Proxmox(SiteChecks, HostKeyReader):
     """Machines as guests of one cluster.
 
     `plane` says which control plane this is.  May be used by any number of threads and processes at
@@ -55,13 +56,14 @@ class Proxmox(SiteChecks):
         plane: str,
         extras: Extras | None = None,
     ) -> None:
+        super().__init__()
         self.form = Form.TEMPLATE
         self.settings = read(site)
         self.api = Api(self.settings)
         if extras is None and self.settings.ssh is not None:
             extras = NodeExtras(self.settings, self.settings.ssh)
         self.cluster = Cluster(self.api)
-        self.clerk = Clerk(self.api, limits, site.name, self._online)
+        self.clerk = Clerk(self.api, limits, site.name, self._up)
         self.machines = Machines(
             self.api,
             self.cluster,
@@ -77,8 +79,9 @@ class Proxmox(SiteChecks):
             self.api, self.cluster, self.clerk, self.machines, self._sights, plane=plane
         )
 
-    def _online(self, node: str) -> bool:
-        return self.cluster.listing().online(node)
+    def _up(self) -> frozenset[str]:
+        listing = self.cluster.listing()
+        return frozenset(node for node in listing.nodes if listing.online(node))
 
     # Driver
 
@@ -126,6 +129,7 @@ class Proxmox(SiteChecks):
             image=guests.image_of(guest.tags),
             boot=self._boot(name, guest, boots.get(str(name), 0)) if on else "",
             detail=detail,
+            adopted=ADOPTED in guest.tags,
         )
 
     def _boot(self, name: MachineName, guest: Guest, known: int) -> str:
@@ -144,7 +148,7 @@ class Proxmox(SiteChecks):
     def check_image(self, image: Image) -> None:
         """RejectedError, with a near spelling, when the cluster has nothing of that name."""
         with self.machines.meaning(f"looking for image {image.name}"):
-            self.machines.making.check(image)
+            self.machines.making.inventory.check_image(image)
 
     def create(self, machine: Machine, network: Network, image: Image, seed: Seed) -> None:
         """Make the machine's disk and definition, powered off.  Nothing if it is there."""
@@ -208,11 +212,12 @@ class Proxmox(SiteChecks):
                     raise
                 self._sights.know(guest, on=True)
                 return
+        self._sights.settled(name, guest, on=True)
         self._sights.know(guest, on=True)
         self._mark_boot(name, guest.id, time.time())
 
     def _check_node(self, name: MachineName, guest: Guest) -> None:
-        if not self._online(guest.node):
+        if guest.node not in self._up():
             raise NotYetError(f"{name}: waits for node {guest.node}, which is away", after=_AWAY)
 
     def stop(self, name: MachineName) -> None:
@@ -237,6 +242,7 @@ class Proxmox(SiteChecks):
             except ApiError as error:
                 if error.kind is not Refusal.STOPPED:
                     raise
+        self._sights.settled(name, guest, on=False)
         self._sights.know(guest, on=False)
 
     # Snapshots, Inventory
@@ -260,6 +266,10 @@ class Proxmox(SiteChecks):
     def inventory(self) -> Sequence[Found]:
         """List every machine of the site that this account may see."""
         return self._abilities.inventory()
+
+    def templates(self) -> Sequence[Found]:
+        """List what machines are cloned from."""
+        return self._abilities.templates()
 
     def adopt(self, id: str, machine: Machine, network: Network) -> None:  # noqa: A002 - Found's
         """Take a stranger's machine under our care, leaving its disk and power as they are."""

@@ -73,10 +73,10 @@ class _Key:
     def __init__(self, path: str) -> None:
         self._path = Path(path).expanduser()
 
-    def user_key(self) -> Path:
+    def paths(self, _name: str) -> list[Path]:
         if not self._path.is_file():
             raise SetupError(f"there is no key {self._path}", hint="ssh.key of the site names it")
-        return self._path
+        return [self._path]
 
 
 class NodeExtras:

@@ -57,6 +57,11 @@ def kind_of(image: Image) -> str:
     return str(image.settings.get("kind") or _SOURCES[source])
 
 
+def grows(wanted: Wanted) -> bool:
+    """Whether a machine begins with the size of what it is made from, whatever it shall have."""
+    return source_of(wanted.image)[0] in ("template", "disk")
+
+
 def plane_tag(plane: str) -> str:
     """What all machines of a control plane carry."""
     return f"{_TAG}-{plane}"
@@ -136,9 +141,12 @@ def container(settings: Settings, plane: str, wanted: Wanted) -> dict[str, Any]:
     """How a container is made from an archive, in one call."""
     storage = _storage(settings, wanted)
     keys = "\n".join(key.strip() for key in wanted.seed.authorized_keys)
+    given = config(settings, plane, wanted, "lxc")
+    # For tags, rights on the pool do not count before the container is in it: they come last.
+    del given["tags"]
     return {
         "unprivileged": 1,
-        **config(settings, plane, wanted, "lxc"),
+        **given,
         "vmid": wanted.id,
         "ostemplate": wanted.image.settings["ostemplate"],
         "hostname": wanted.seed.hostname,
@@ -157,12 +165,15 @@ def machine(settings: Settings, plane: str, wanted: Wanted) -> dict[str, Any]:
     size = wanted.machine.size.disk or _USUAL_DISK
     disk = f"{storage}:0,import-from={volume}" if source == "disk" else f"{storage}:{size}"
     second = f"{volume},media=cdrom" if source == "iso" else f"{storage}:cloudinit"
+    given = config(settings, plane, wanted, "qemu")
+    if grows(wanted) and wanted.machine.size.disk:
+        del given["tags"]  # it is finished once its disk has grown
     return {
         "scsihw": "virtio-scsi-single",
         "ostype": "l26",
         "agent": "1",
         "boot": "order=scsi0;ide2" if source == "iso" else "order=scsi0",
-        **config(settings, plane, wanted, "qemu"),
+        **given,
         "vmid": wanted.id,
         "name": wanted.seed.hostname,
         "description": description(plane, wanted),
@@ -186,7 +197,8 @@ def _storage(settings: Settings, wanted: Wanted) -> str:
     return storage
 
 
-def _is_static(settings: Settings, labels: Mapping[str, str]) -> bool:
+def is_static(settings: Settings, labels: Mapping[str, str]) -> bool:
+    """Whether a machine is told its address, and does not ask for it."""
     return labels.get("address", "static" if settings.static else "dhcp") == "static"
 
 
@@ -198,7 +210,7 @@ def _bridge(settings: Settings, labels: Mapping[str, str]) -> list[str]:
 
 def _address(settings: Settings, wanted: Wanted) -> list[str]:
     labels = wanted.machine.labels
-    if not _is_static(settings, labels):
+    if not is_static(settings, labels):
         return ["ip=dhcp"]
     prefix = ipaddress.ip_network(wanted.network.cidr).prefixlen
     gateway = labels.get("gateway") or settings.gateway
@@ -208,7 +220,7 @@ def _address(settings: Settings, wanted: Wanted) -> list[str]:
 
 def has_moved(settings: Settings, wanted: Wanted, read: Callable[[], Mapping[str, Any]]) -> bool:
     """Whether a machine that does not ask for its address was told another one; `read` says."""
-    if not _is_static(settings, wanted.machine.labels):
+    if not is_static(settings, wanted.machine.labels):
         return False
     config = read()
     said = str(config.get("ipconfig0") or config.get("net0") or "")

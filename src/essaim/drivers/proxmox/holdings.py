@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from itertools import islice
 from typing import Protocol
@@ -19,6 +20,10 @@ from essaim.model.stacks import Machine, Network
 _ASIDE = "#"
 #: Ids that are tried before all of them are.
 _FEW = 128
+#: Seconds for which an id is left alone that the cluster refused as taken.
+_REFUSED_FOR = 3600.0
+#: Before such an id and the second in which it was refused.
+_REFUSED = "refused"
 
 
 class Held(Reservations, Protocol):
@@ -72,8 +77,11 @@ class Holdings:
 
     def id(self, name: MachineName, *, anew: bool = False) -> int:
         """The id of a machine: the one it has, else a free one; with `anew` another one."""
-        settings = self._settings
-        taken = self._cluster.listing().guests.keys()
+        settings, has = self._settings, None if anew else self.id_of(name)
+        if has is not None:
+            return has
+        unseen = self.refused()
+        taken = {*self._cluster.listing().guests, *unseen, *self.aside()}
 
         def reserve(most: int | None) -> int:
             candidates = id_candidates(name, self._plane, settings.ids, taken)
@@ -86,10 +94,27 @@ class Holdings:
             return reserve(None)  # seldom: the whole range has to be gone through
         except RejectedError as error:
             first, last = settings.ids
+            some = f", {len(unseen)} of them by guests this token cannot see" if unseen else ""
             raise RejectedError(
-                f"site {settings.site}: every VMID of its ids, {first}-{last}, is taken",
+                f"site {settings.site}: every VMID of its ids, {first}-{last}, is taken{some}",
                 hint="widen ids in its site file, or remove machines nobody needs",
             ) from error
+
+    def refuse(self, number: int) -> None:
+        """Leave an id alone for a while, in all processes: a guest has it that we cannot see."""
+        site, holder = self._settings.site, f"{_REFUSED}{_ASIDE}{number}{_ASIDE}{time.time():.0f}"
+        with suppress(RejectedError):  # another process has been told the same
+            self._reservations.reserve(site, "refused", holder, [number])
+
+    def refused(self) -> frozenset[int]:
+        """The ids that were refused as taken lately."""
+        site, old = self._settings.site, time.time() - _REFUSED_FOR
+        held = self._reservations.held(site, "refused")
+        for holder in held.values():
+            if float(holder.rpartition(_ASIDE)[2]) < old:
+                self._reservations.release(site, holder)
+        left = {n for n, holder in held.items() if float(holder.rpartition(_ASIDE)[2]) >= old}
+        return frozenset(left)
 
     def owners(self) -> dict[int, str]:
         """Which machine each reserved id is for."""
@@ -112,6 +137,11 @@ class Holdings:
         holder = f"{name}{_ASIDE}{number}"
         with suppress(RejectedError):  # it is set aside already, for another one
             self._reservations.reserve(self._settings.site, "leftover", holder, [number])
+
+    def is_aside(self, name: MachineName, number: int) -> bool:
+        """Whether something half made of a machine may be left under that id."""
+        holder = f"{name}{_ASIDE}{number}"
+        return self._reservations.number(self._settings.site, "leftover", holder) == number
 
     def aside(self) -> dict[int, MachineName]:
         """What was set aside, and of which machine it was."""

@@ -21,6 +21,8 @@ _CLOSE = 6
 _EARLY = 0.85
 #: Seconds between two looks at a task: at least, at most.
 _OFTEN, _SELDOM = 0.03, 1.0
+#: The share of what something takes after which it is tried again when it was locked.
+_RESPITE = 0.28
 #: The share of its time after which a task is looked at again: when others wait for it to end,
 #: when nobody does, and when none of its kind has ended yet.
 _KEEN, _CALM, _BLIND = 0.012, 0.12, 0.1
@@ -37,6 +39,7 @@ class Job:
     gates: tuple[Gate, ...] = ()
     number: tuple[str, str, str, int] | None = None  #: a reservation without which it is void
     sources: Mapping[str, str] = field(default_factory=dict)  #: gate for a storage or a guest's id
+    storage: str = ""  #: where it puts disks
     rivals: tuple[str, ...] = ()  #: gates it might stand in line at instead of its first one
     upid: str = ""
     since: float = 0.0  #: when it was begun
@@ -109,6 +112,13 @@ def patience(job: Job, jobs: Iterable[Job], expected: Usual | None, now: float) 
     whole = (ahead / max(1, working) + 1) * usual + max(0.0, job.hurry - now)
     # To come back a little early costs a call, to come back late costs the machine's time.
     return min(max(whole * (1 if ahead < _CLOSE else _EARLY), _SOONEST), _LATEST)
+
+
+def respite(job: Job, usual: Usual | None) -> float:
+    """Seconds until something that was locked is tried again: longer each time."""
+    job.refused += 1
+    first = max(_RESPITE * (usual.seconds if usual else 1.0), _OFTEN)
+    return min(first * 1.5 ** min(job.refused, 12), 4 * _SELDOM)
 
 
 def line(job: Job, jobs: Iterable[Job]) -> tuple[int, int]:

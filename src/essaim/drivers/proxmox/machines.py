@@ -1,36 +1,34 @@
 """Making and removing a machine, so that either may be cut short at any moment and begun again.
 
-An id is reserved, then something is made under it whose description says whose it is, then it is
-grown and set up; the tags come last.  Whatever has our description and not our tags is half made,
-and is finished or removed.  What has neither is somebody else's: the machine gets another id.
+An id is reserved, then something is made under it whose description says whose it is once its
+disk is there, then it is grown and set up; the tags come last.  Whatever has our description and
+not our tags is half made, and is finished or removed.  What says nothing is judged by `ownership`.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
-from essaim.drivers.proxmox import guests, tasks
+from essaim.drivers.proxmox import guests
 from essaim.drivers.proxmox.api import Api, ApiError
 from essaim.drivers.proxmox.clerk import Clerk
-from essaim.drivers.proxmox.cluster import Cluster, Guest, first_storage, read_tags
+from essaim.drivers.proxmox.cluster import Cluster, Guest, read_tags
+from essaim.drivers.proxmox.disk_size import DiskSize
 from essaim.drivers.proxmox.guests import Wanted
 from essaim.drivers.proxmox.holdings import Held, Holdings
 from essaim.drivers.proxmox.jobs import Job
-from essaim.drivers.proxmox.leftovers import BEING_MADE, Leftovers
+from essaim.drivers.proxmox.leftovers import Leftovers
 from essaim.drivers.proxmox.making import Making
+from essaim.drivers.proxmox.ownership import BEING_MADE, Ownership
 from essaim.drivers.proxmox.refusals import Refusal
 from essaim.drivers.proxmox.wishes import Extras
 from essaim.model.errors import NotYetError
 from essaim.model.machines import Seed
 from essaim.model.names import MachineName
 from essaim.model.stacks import Image, Machine, Network
-
-#: Seconds for which an id that shows no owner yet may be our own, made by an answer that was lost.
-_UNKNOWN = 15.0
 
 
 class Machines:
@@ -50,10 +48,19 @@ class Machines:
         self.holdings = Holdings(reservations, cluster, api.settings, plane)
         self._plane, self._extras, self._settings = plane, extras, api.settings
         self.making = Making(api, cluster, clerk, plane)
+        self._disk_size = DiskSize(api, cluster, clerk, self.making.source_of)
         self._made: dict[MachineName, Guest] = {}  # not yet set up
-        self._doubts: dict[MachineName, float] = {}
+        self._on: set[MachineName] = set()  # which run, whatever the listing says
+        self.ownership = Ownership(cluster, clerk, self.holdings, plane)
+        self.is_ours = self.ownership.is_ours
         self.leftovers = Leftovers(
-            api, cluster, clerk, self.holdings, plane=plane, extras=extras, remove=self.remove
+            cluster,
+            clerk,
+            self.holdings,
+            self.ownership,
+            plane=plane,
+            extras=extras,
+            remove=self.remove,
         )
         clerk.sweep = self.leftovers.sweep
 
@@ -63,10 +70,6 @@ class Machines:
         if guests.plane_tag(self._plane) in read_tags(its.get("tags")):
             return True
         return guests.owner(str(its.get("description") or "")) == (self._plane, name)
-
-    def is_ours(self, guest: Guest) -> bool:
-        """Whether a guest is finished and of this control plane."""
-        return guests.plane_tag(self._plane) in guest.tags and guest.lock not in BEING_MADE
 
     def make(self, machine: Machine, network: Network, image: Image, seed: Seed) -> None:
         """Make a machine, or go on with it; NotYetError as long as there is something to wait for.
@@ -99,8 +102,8 @@ class Machines:
         return made.id if made else None
 
     def _settle(self, name: MachineName) -> None:
-        for known in (self._made, self._doubts):
-            known.pop(name, None)
+        self._made.pop(name, None)
+        self.ownership.forget(name)
 
     def _go_on(self, wanted: Wanted) -> bool:
         """Go on with a machine under that id; False when the id is somebody else's."""
@@ -125,83 +128,33 @@ class Machines:
 
     def _take_up(self, wanted: Wanted, *, taken: bool = False) -> bool:
         """Go on with what is there under that id; False when the machine needs another one."""
-        found = self._cluster.find(wanted.id)
-        if found is None and not (taken and not self._may_be_ours(wanted.name)):
-            self._clerk.reap(f"{wanted.name} clone")
-            raise NotYetError(f"{wanted.name}: {wanted.id} is begun elsewhere", after=1.0)
-        if found is not None and self.is_ours(found):
-            if guests.has_moved(self._settings, wanted, partial(self._cluster.config, found)):
-                self._finish(wanted, found)
-            return True
-        if found is None or not self._cluster.listing().online(found.node):
-            # Not for us to see: somebody else's, or one of ours of which nothing is known yet.
-            self.holdings.set_aside(wanted.name, wanted.id)
-            self._doubts.pop(wanted.name, None)
+        found = self.ownership.claim(wanted.name, wanted.id, taken=taken)
+        if found is None:
             return False
-        return self._go_on_with(wanted, found)
-
-    def _go_on_with(self, wanted: Wanted, found: Guest) -> bool:
-        """Go on with a guest that is not finished, if it is the machine's."""
-        config = self._cluster.its_config(found)
-        its = guests.owner(str(config.get("description") or ""))
-        if not config.get("description") and found.lock and self._may_be_ours(wanted.name):
-            raise NotYetError(f"{wanted.name}: {wanted.id} is being made", after=1.0)
-        if its != (self._plane, wanted.name):
-            if its is not None and its[0] == self._plane:  # the id is ours now: what is left goes
-                self.holdings.set_aside(its[1], found.id)
-            return False
-        if found.lock and self._is_dead(wanted.name, found):
-            return False
-        if not first_storage(config):  # cut short, and somebody took its lock off: it has no disk
-            self.holdings.set_aside(wanted.name, found.id)
-            return False
-        self._finish(wanted, found)
-        return True
-
-    def _may_be_ours(self, name: MachineName) -> bool:
-        now = time.monotonic()
-        return now - self._doubts.setdefault(name, now) < _UNKNOWN
-
-    def _is_dead(self, name: MachineName, found: Guest) -> bool:
-        """Wait for what still works on a guest; one that nobody works on is set aside.
-
-        It cannot be removed before its lock is; the machine is made under another id meanwhile.
-        """
-        busy = found.lock not in BEING_MADE or not self._clerk.reap(f"{name} clone")
-        if busy or tasks.copying(self._api, found.node):
-            raise NotYetError(f"{name}: {found.id} is being made ({found.lock})", after=1.0)
-        self.holdings.set_aside(name, found.id)
+        read = partial(self._cluster.config, found)
+        if not self.is_ours(found) or guests.has_moved(self._settings, wanted, read):
+            self._finish(wanted, found)
         return True
 
     def _finish(self, wanted: Wanted, found: Guest) -> None:
         """Grow it and set it up; each is done once, or again with the same result."""
-        if wanted.machine.size.disk and guests.source_of(wanted.image)[0] == "template":
-            self._grow(wanted, found)
+        self._disk_size.grow(wanted, found)
         given = guests.config(self._settings, self._plane, wanted, found.kind)
         if self._extras is not None:
             given |= self._extras.apply(found, wanted)
         self._api.put(f"{found.path}/config", **given)
+        self._disk_size.forget(wanted.name)
         self.making.finished(wanted.name, found)
-
-    def _grow(self, wanted: Wanted, found: Guest) -> None:
-        disk, size = "rootfs" if found.kind == "lxc" else "scsi0", f"{wanted.machine.size.disk}G"
-
-        def begin() -> str:
-            return str(self._api.put(f"{found.path}/resize", disk=disk, size=size) or "")
-
-        job = Job(key=f"{wanted.name} resize", what="grows its disk", kind="resize", begin=begin)
-        try:
-            self._clerk.do(job)
-        except ApiError as error:
-            if "shrink" not in error.text and "smaller" not in error.text:
-                raise
 
     def remove(self, name: MachineName, found: Guest, key: str = "") -> None:
         """Remove a guest and its disks; NotYetError until that is done."""
-        if found.lock in BEING_MADE and not key and self._is_dead(name, found):
+        if found.lock in BEING_MADE and not key:
+            self.ownership.check_done(name, found.id, found)
+            self.holdings.set_aside(name, found.id)
             return
         gone = key or f"{name} destroy"
-        off = found.status == "stopped" and not self._clerk.get(f"{name} off")
+        off = found.status == "stopped" and name not in self._on
+        off = off and not self._clerk.get(f"{name} off")
         if not self._clerk.get(gone) and found.kind == "qemu" and not off:
             self._power_off(name, found)
         if not self._clerk.get(gone) and self._extras is not None:
@@ -221,8 +174,10 @@ class Machines:
                 raise NotYetError(f"{name}: is being removed elsewhere", after=1.0)
         except ApiError as error:
             if error.kind is Refusal.RUNNING:
+                self._on.add(name)
                 self._power_off(name, found)  # the listing was older than its start
-            elif error.kind is not Refusal.GONE:
+                raise NotYetError(f"{name}: {found.id} was running", after=0.1) from error
+            if error.kind is not Refusal.GONE:
                 raise
 
     def _power_off(self, name: MachineName, found: Guest) -> None:
@@ -237,6 +192,7 @@ class Machines:
         except ApiError as error:
             if error.kind is not Refusal.STOPPED:
                 raise
+        self._on.discard(name)
 
     def removed(self, name: MachineName) -> bool:
         """Whether the machine has just been removed here; NotYetError while that goes on."""
@@ -244,6 +200,9 @@ class Machines:
             job = self._clerk.get(f"{name} destroy")
             return job is not None and self._clerk.do(job)
         except ApiError as error:
+            if error.kind is Refusal.RUNNING:  # the listing was older than its start
+                self._on.add(name)
+                return False
             if error.kind is Refusal.GONE:
                 return True
             raise
@@ -254,14 +213,18 @@ class Machines:
         Otherwise another process may be about to make it under that number, and is stopped by the
         release, or has passed before: then what it makes is set aside, and removed.
         """
-        self._settle(name)
+        self._made.pop(name, None)
+        self._disk_size.forget(name)
+        unsure = self.ownership.is_unsure(name, number)
         self.making.forget(name)
         self._clerk.clear(str(name))
         if not surely:
             self.holdings.set_aside(name, number)
         self.holdings.release(name)
-        if not surely:
-            self.leftovers.sweep_one(name, number)
+        if not surely or unsure:
+            self.leftovers.sweep_one(name, number, unsure=unsure)
+        self._settle(name)
+        self.leftovers.sweep_of(name)
 
     @contextmanager
     def meaning(self, what: str) -> Iterator[None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from essaim.drivers.proxmox.cluster import Guest, Listing
@@ -73,10 +73,24 @@ def room(listing: Listing, busy: Mapping[str, int], among: Collection[str]) -> d
         promised[guest.node] += guest.memory or usual
     found = {}
     for node in listing.nodes.values():
-        if node.online and (not among or node.name in among):
+        if node.online and not node.maintenance and (not among or node.name in among):
             coming = busy.get(node.name, 0) * usual
             found[node.name] = 1 - (promised[node.name] + coming) / max(1, node.memory)
     return found
+
+
+def why_not(listing: Listing, names: Iterable[str]) -> str:
+    """Say why these nodes get no machines now."""
+    said = []
+    for name in sorted(set(names)):
+        node = listing.nodes.get(name)
+        if node is None or not node.online:
+            said.append(f"{name} does not answer")
+        elif node.maintenance:
+            said.append(f"{name} is in maintenance")
+        else:
+            said.append(f"{name} lacks the storage or the bridge")
+    return f"waits for a node: {', '.join(said)}"
 
 
 def choose(
@@ -86,11 +100,12 @@ def choose(
     *,
     anywhere: bool,
     node: str = "",
+    listing: Listing | None = None,
 ) -> Place:
     """The template whose turn comes soonest, and the node with most room that it can serve.
 
     `waits` says how long the queue is at each template.  `anywhere`: the disks are on a storage
-    that all nodes share, so that any of them may get the machine.
+    that all nodes share, so that any of them may get the machine.  `listing` says why none can.
     """
     places = [
         Place(source, goal)
@@ -99,9 +114,9 @@ def choose(
         if goal in rooms and (not node or goal == node)
     ]
     if not places:
-        wanted = sorted({source.node for source in sources})
+        wanted = [node] if node else [source.node for source in sources]
         raise NotYetError(
-            f"no node that could take the machine answers: {node or ', '.join(wanted)}",
+            why_not(listing or Listing(), wanted),
             after=_ANSWER,
             hint="a linked clone stays on its template's node unless the storage is shared",
         )

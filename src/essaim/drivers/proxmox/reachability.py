@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
 
 from essaim.drivers.proxmox.api import Api, ApiError
@@ -13,7 +14,9 @@ from essaim.model.errors import SiteAwayError
 _CONNECT, _ANSWER = 8.0, 8.0
 #: Seconds one server has at least.
 _LEAST = 1.5
-_UNAUTHORISED = 401
+_UNAUTHORISED, _BROKEN = 401, 500
+#: Seconds until a server is asked again that answered, but with an error of its own.
+_AGAIN = (0.2, 0.8)
 
 
 def hurried(settings: Settings) -> Api:
@@ -26,7 +29,7 @@ def check_reachable(settings: Settings) -> None:
     site = settings.site
     with closing(hurried(settings)) as api:
         try:
-            api.ask_once("version")
+            _ask(api)
         except ApiError as error:
             if error.kind is Refusal.LOST:
                 said = error.text.replace(" cannot be reached", "").replace(
@@ -40,3 +43,17 @@ def check_reachable(settings: Settings) -> None:
                 what = f"site {site} refuses the account {settings.who}: {error.text}"
                 raise SiteAwayError(what, hint=refused.hint) from error
             # Whoever is refused something else was heard.
+
+
+def _ask(api: Api) -> None:
+    """Ask for the version; a proxy that restarts may answer once or twice that it cannot."""
+    for pause in _AGAIN:
+        try:
+            api.ask_once("version")
+        except ApiError as error:
+            if error.kind is not Refusal.LOST or error.code < _BROKEN:
+                raise
+        else:
+            return
+        time.sleep(pause)
+    api.ask_once("version")

@@ -15,6 +15,7 @@ class Refusal(enum.StrEnum):
     RUNNING = "running"  #: it runs already
     STOPPED = "stopped"  #: it does not run
     DENIED = "denied"  #: the account may not
+    FULL = "full"  #: there is no room on a storage
     LOST = "lost"  #: no answer, or none worth the name: a retry helps
     WRONG = "wrong"  #: it will say no again
 
@@ -31,10 +32,10 @@ _SENTENCES = (
     (Refusal.LOCKED, r"lock request timeout|timeout waiting for (?:the )?lock|locked \("),
     (Refusal.RUNNING, r"already running|is running"),
     (Refusal.STOPPED, r"not running|is stopped"),
-    (
-        Refusal.GONE,
-        r"does not exist|no such (?:VM|CT|container|config)|unable to find configuration",
-    ),
+    (Refusal.GONE, r"configuration file '[^']*' does not exist|guest '?\d+'? does not exist"),
+    (Refusal.GONE, r"no such (?:VM|CT|container|guest|config)|unable to find configuration"),
+    (Refusal.FULL, r"not enough free space|no space left on device|out of space"),
+    (Refusal.FULL, r"free space in thin pool \S+ reached threshold|disk quota exceeded"),
     (Refusal.DENIED, r"permission (?:check failed|denied)|authentication failure"),
     (Refusal.LOST, r"no quorum|not ready|connection (?:refused|timed out|reset)|no route to host"),
     (
@@ -43,6 +44,21 @@ _SENTENCES = (
     ),
 )
 _PATTERNS = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _SENTENCES)
+#: What else may not exist, none of which a retry brings about, and who names it.
+_MISSING = (
+    (r"storage '[^']+' does not exist|no such storage", "storage: in the site file"),
+    (r"pool '[^']+' does not exist", "pool: in the site file"),
+    (r"bridge '[^']+' does not exist", "bridge: in the site file"),
+    (r"no such cluster node '[^']+'", "nodes: in the site file"),
+    (r"storage '[^']+' is not available on node", "storage: in the site file"),
+    (
+        r"no such user \('[^']+'\)|user '[^']+' does not exist",
+        "user: or token: in the site file",
+    ),
+    (r"volume '?\S+ does not exist|cannot import from '", "the image"),
+    (r"disk '[^']+' does not exist", "the template's configuration"),
+)
+_MISSINGS = tuple((re.compile(pattern, re.IGNORECASE), who) for pattern, who in _MISSING)
 _PRIVILEGE = re.compile(r"\((/[^,]*), *([^)]+)\)")
 _STORAGE = re.compile(r"storage-([A-Za-z0-9][A-Za-z0-9_.-]*)")
 _GUEST = re.compile(r"lock-(\d+)\.conf|\b(?:CT|VM)(?: (\d+))? is locked")
@@ -51,7 +67,8 @@ _GUEST = re.compile(r"lock-(\d+)\.conf|\b(?:CT|VM)(?: (\d+))? is locked")
 def sort(code: int, text: str) -> Refusal:
     """Tell what an answer with that HTTP code and sentence means."""
     if code in (_UNAUTHORISED, _FORBIDDEN):
-        return Refusal.DENIED
+        # To name a pool that is not there is called a lack of rights.
+        return Refusal.WRONG if named_by(text) else Refusal.DENIED
     for kind, pattern in _PATTERNS:
         if pattern.search(text):
             return kind
@@ -71,6 +88,11 @@ def _says_something(text: str) -> bool:
     return text.strip().lower() not in ("", "internal server error", "server error")
 
 
+def named_by(text: str) -> str:
+    """Which setting names something that is not there; nothing when the sentence is another."""
+    return next((who for pattern, who in _MISSINGS if pattern.search(text)), "")
+
+
 def missing_privilege(text: str) -> tuple[str, str]:
     """Which privilege is missing on which path, as far as the sentence tells."""
     found = _PRIVILEGE.search(text)
@@ -83,3 +105,8 @@ def locked_where(text: str) -> tuple[str, int]:
         return "", int(found[1] or found[2] or 0)
     found = _STORAGE.search(text)
     return (found[1], 0) if found else ("", 0)
+
+
+def is_large_enough(text: str) -> bool:
+    """Whether a disk was not resized because it has that size, or a larger one."""
+    return "already at specified size" in text or "shrink" in text

@@ -8,11 +8,13 @@ from essaim.drivers.checks import check_name
 from essaim.drivers.proxmox.api import Api
 from essaim.drivers.proxmox.cluster import Cluster, Guest
 from essaim.drivers.proxmox.machines import Machines
-from essaim.model.errors import UnknownError
+from essaim.model.errors import NotYetError, UnknownError
 from essaim.model.names import MachineName
 
 #: Seconds by which the listing's powers lag behind, at most.
 _LAG = 20.0
+#: Seconds until the HA manager is asked again: a fraction of its rounds.
+_ROUND = 3.0
 
 
 class Sights:
@@ -43,6 +45,14 @@ class Sights:
         with self._machines.meaning(f"looking at {name}"):
             state: dict[str, str] = self._api.get(f"{guest.path}/status/current")
         return state.get("status") == "running"
+
+    def settled(self, name: MachineName, guest: Guest, *, on: bool) -> None:
+        """NotYetError until the power is as asked for, where only the HA manager changes it."""
+        if guest.ha and self.runs(name, guest) != on:
+            verb = "start" if on else "stop"
+            what = f"{name}: waits for the cluster's HA manager to {verb} {guest.id} ({guest.ha})"
+            hint = "if it does not, on a node: ha-manager status"
+            raise NotYetError(what, after=_ROUND, hint=hint)
 
     def is_on(self, guest: Guest) -> bool:
         """Whether it runs, as the listing has it or as we know better."""

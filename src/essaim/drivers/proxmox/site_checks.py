@@ -9,11 +9,11 @@ from essaim.drivers.doctor import Check
 from essaim.drivers.proxmox.machines import Machines
 from essaim.drivers.proxmox.settings import Settings
 from essaim.model.names import MachineName
-from essaim.model.stacks import Image
+from essaim.model.stacks import Image, Machine
 
 
 class SiteChecks:
-    """Reachable, Forgets and the doctor, for a driver that has settings and machines."""
+    """Reachable, ChecksMachines, Forgets and the doctor, for a driver with its machines."""
 
     settings: Settings
     machines: Machines
@@ -23,6 +23,13 @@ class SiteChecks:
         from essaim.drivers.proxmox import reachability  # noqa: PLC0415 - seldom needed
 
         reachability.check_reachable(self.settings)
+
+    def check_machines(self, image: Image, machines: Sequence[Machine]) -> None:
+        """RejectedError when the site lacks what one of these machines needs; changes nothing."""
+        check = self.machines.making.inventory.check
+        with self.machines.meaning(f"looking for what machines of image {image.name} need"):
+            for machine in machines:
+                check(image, machine.labels)
 
     def doctor(self) -> list[Check]:
         """Look at everything machines need there; changes nothing."""

@@ -13,10 +13,6 @@ _UPID = re.compile(
     r"UPID:(?P<node>[^:\s]+):(?P<pid>[0-9A-Fa-f]{8,9}):(?P<pstart>[0-9A-Fa-f]{8,9}):"
     r"(?P<start>[0-9A-Fa-f]{8}):(?P<type>[^:\s]+):(?P<id>[^:\s]*):(?P<user>[^:\s]+):"
 )
-#: Tasks that make a machine.
-_COPIES = ("vzclone", "qmclone", "vzcreate", "qmcreate")
-#: As many as these are asked about one by one; more by the listing of all.
-_FEW = 2
 #: How much the newest duration counts among those before it.
 _NEWEST = 0.3
 #: By which share of its time another may differ, when only one has ended.
@@ -73,37 +69,6 @@ class Durations:
             before.seconds + _NEWEST * apart,
             before.spread + _NEWEST * (abs(apart) - before.spread),
         )
-
-
-def ends(api: Api, upids: list[str]) -> dict[str, str]:
-    """How those tasks ended that did: by one call for all of them, or one for each of a few."""
-    if len(upids) <= _FEW:
-        return _one_by_one(api, upids)
-    listed = {row["upid"]: row for row in api.get("cluster/tasks")}
-    found = {
-        upid: str(listed[upid].get("status") or "")
-        for upid in upids
-        if upid in listed and listed[upid].get("endtime")
-    }
-    # A node tells the others of its newest tasks only: what is not listed has to be asked for.
-    return found | _one_by_one(api, [upid for upid in upids if upid not in listed][:_FEW])
-
-
-def copying(api: Api, node: str) -> bool:
-    """Whether any machine is being made by this account on a node now."""
-    rows = api.get("cluster/tasks")
-    running = [read_upid(row["upid"]) for row in rows if not row.get("endtime")]
-    ours = (node, api.settings.who)
-    return any(its and (its.node, its.user) == ours and its.kind in _COPIES for its in running)
-
-
-def _one_by_one(api: Api, upids: list[str]) -> dict[str, str]:
-    found = {}
-    for upid in upids:
-        end = end_of(api, upid)
-        if end is not None:
-            found[upid] = end
-    return found
 
 
 def end_of(api: Api, upid: str) -> str | None:

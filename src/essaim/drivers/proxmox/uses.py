@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from essaim.drivers.proxmox import tasks
 from essaim.drivers.proxmox.api import Api
 from essaim.drivers.proxmox.jobs import Job
+from essaim.drivers.proxmox.refusals import Refusal, sort_end
+from essaim.drivers.proxmox.task_list import TaskList
 from essaim.plan.limits import Gate
 
 #: Seconds after which a use without a task was left by somebody who died before they began it: more
@@ -44,13 +46,25 @@ class Pass:
 
 
 class Uses:
-    """Who uses what at a site.  All processes see the same."""
+    """Who uses what at a site.  All processes see the same.
 
-    def __init__(self, api: Api, limits: Limits, site: str, online: Callable[[str], bool]) -> None:
+    `up` lists the nodes that answer.
+    """
+
+    def __init__(
+        self, api: Api, limits: Limits, site: str, up: Callable[[], Collection[str]]
+    ) -> None:
+        self.tasks = TaskList(api)
+        #: The VMID of the machine that somebody makes under a key; None when nobody does.
+        self.number: Callable[[str], int | None] = lambda _key: None
+        #: Whether this process itself has asked for that, and got no answer.
+        self.unanswered: Callable[[str], bool] = lambda _key: False
+        #: Called with a key when the task that made its machine died.
+        self.died: Callable[[str], None] = lambda _key: None
         self._api = api
         self._limits = limits
         self._prefix = f"{site} "
-        self._online = online
+        self._up = up
 
     def gate(self, name: str) -> str:
         """What people call a gate."""
@@ -81,18 +95,51 @@ class Uses:
             key = use.holder.removeprefix(self._prefix)
             if _at_work(jobs.get(key)) or (only and key != only):
                 continue
-            if self.is_over(use.task) if use.task else use.seconds > _LEFT_ALONE:
-                self._limits.free(use.holder)
-            else:
+            end = self.end_of(use.task) if use.task else self._end_of_unbound(key, use.seconds)
+            if end is None:
                 done = False
+                continue
+            if end and sort_end(end) is Refusal.LOST:
+                self.died(key)
+            self._limits.free(use.holder)
         return done
 
-    def is_over(self, upid: str) -> bool:
-        """Whether a task has ended, or died with its node."""
-        if tasks.end_of(self._api, upid) is not None:
-            return True
+    def end_of(self, upid: str) -> str | None:
+        """How a task has ended, also with its node; None while it goes on."""
+        end = tasks.end_of(self._api, upid)
         its = tasks.read_upid(upid)
-        return its is not None and not self._online(its.node)
+        if end is None and its is not None and its.node not in self._up():
+            return f"connection refused: node {its.node} does not answer"
+        return "" if end is not None and tasks.went_well(end) else end
+
+    def _end_of_unbound(self, key: str, seconds: float) -> str | None:
+        """How that has ended which somebody began who died before they wrote down its task.
+
+        Whether it was begun at all only the lists of tasks tell.
+        """
+        if seconds <= _LEFT_ALONE and not self.unanswered(key):
+            return None
+        number = self.number(key)
+        if number is None:
+            return ""
+        if self.is_being_made(number):
+            return None
+        return "unexpected status" if self.has_died(number, seconds) else ""
+
+    def is_being_made(self, number: int) -> bool:
+        """Whether a task of ours that nobody wrote down may be making that VMID."""
+        return bool(self.tasks.making(self._up(), number) - self._known())
+
+    def somebody_makes(self, number: int) -> bool:
+        """Whether anybody may be making that VMID, as far as this account sees their tasks."""
+        return bool(self.tasks.making(self._up(), number, anyone=True))
+
+    def has_died(self, number: int, seconds: float) -> bool:
+        """Whether such a task died in the last so many seconds."""
+        return bool(self.tasks.died(self._up(), number, seconds) - self._known())
+
+    def _known(self) -> set[str]:
+        return {use.task for use in self._limits.uses(self._prefix) if use.task}
 
 
 def _at_work(job: Job | None) -> bool:

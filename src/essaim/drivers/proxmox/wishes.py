@@ -45,17 +45,51 @@ _USUAL_ROOT = 100_000
 
 # Runs in the container's namespaces, before its root file system becomes the root: a link in that,
 # which whoever is root in the container may have made, would lead to files of the node, and there
-# to those of other containers.  So directories must be directories, and files are replaced.
-_MOUNT = """#!/bin/sh
+# to those of other containers.  So nothing is written by its path: `put` walks from directory to
+# directory without following a link, stays in the one it has opened whatever becomes of its name,
+# and puts a new file in the place of the old one.  In Perl, which every node has: a shell cannot
+# open a directory without following links.
+PUT = r"""put() {
+  perl -e '
+    use strict;
+    use Fcntl qw(O_RDONLY O_WRONLY O_CREAT O_EXCL O_NOFOLLOW O_DIRECTORY);
+    my ($root, $path, $mode, $folder_mode) = @ARGV;
+    sub refuse { print STDERR "mount hook: @_\n"; exit 1 }
+    chdir $root or refuse("$root: $!");
+    my @parts = grep { length and $_ ne "." } split m{/}, $path;
+    refuse("$path leads up") if grep { $_ eq ".." } @parts;
+    my ($name, $seen, $folder) = (pop @parts, "");
+    sub enter { sysopen($folder, $_[0], O_RDONLY | O_DIRECTORY | O_NOFOLLOW) }
+    for my $part (@parts) {
+      $seen .= "/$part";
+      unless (enter($part)) {
+        refuse("$seen of the container is a symbolic link, not a directory") if -l $part;
+        mkdir $part, 0755;
+        enter($part) or refuse("$seen of the container is no directory: $!");
+      }
+      chdir $folder or refuse("$seen: $!");
+    }
+    if ($folder_mode) { chmod oct($folder_mode), $folder or refuse("$seen: $!") }
+    my $draft = ".$name.essaim";
+    unlink $draft;
+    sysopen(my $file, $draft, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600)
+      or refuse("$seen/$name: $!");
+    binmode $_ for *STDIN, $file;
+    local $/ = undef;
+    print $file scalar(<STDIN>) // "";
+    chmod oct($mode), $file and close $file or refuse("$seen/$name: $!");
+    rename $draft, $name or refuse("$seen/$name of the container: $!");
+  ' "$LXC_ROOTFS_MOUNT" "$@"
+}
+"""
+_MOUNT = rf"""#!/bin/sh
+# put PATH MODE [MODE OF ITS FOLDER] <FILE: puts a file into the container, and nowhere else.
 set -eu
 here=$(dirname "$0")
-(cd "$here/root" && find . -type d) | while IFS= read -r folder; do
-  if [ -L "$LXC_ROOTFS_MOUNT/$folder" ]; then
-    echo "mount hook: ${folder#.} of the container is a symbolic link, not a directory" >&2
-    exit 1
-  fi
+{PUT}
+(cd "$here/root" && find . -type f) | while IFS= read -r file; do
+  put "$file" "$(stat -c %a "$here/root/$file")" <"$here/root/$file" || exit 1
 done
-cp -R --remove-destination "$here/root/." "$LXC_ROOTFS_MOUNT/"
 if [ -e "$here/own" ]; then . "$here/values"; . "$here/own"; fi
 """
 

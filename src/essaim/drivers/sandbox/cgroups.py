@@ -27,6 +27,7 @@ _BASE = Path("/sys/fs/cgroup")
 _GOING, _TRIES = (errno.ENOENT, errno.ENODEV), 100
 _KNOWN = ("blkio", "cpu", "cpuacct", "cpuset", "devices", "freezer", "memory", "pids")
 _INNER = "machine"
+_DELEGATED = ("cgroup.procs", "cgroup.subtree_control", "cgroup.threads", "tasks")
 _PERIOD = 100_000  #: microseconds over which processor time is counted
 NOT_DELEGATED = (
     "memory is not enforced and cores can be exceeded on purpose: "
@@ -173,6 +174,13 @@ def _inherit(group: Path) -> None:
     for name in ("cpu", "memory", "pids", "io", "cpuset"):
         with suppress(OSError):
             (group.parent / "cgroup.subtree_control").write_text(f"+{name}")
+
+
+def hand_to(group: Path, user: int) -> None:
+    """Let a machine whose root is `user` make groups in its own, but not change its limits."""
+    for path in (group, *(group / name for name in _DELEGATED)):
+        with suppress(OSError):
+            os.chown(path, user, user)
 
 
 def _remove(group: Path) -> bool:

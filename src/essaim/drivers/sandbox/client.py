@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from essaim.drivers.sandbox import dial, doctor
+from essaim.drivers.sandbox import dial, doctor, idmap
 from essaim.drivers.sandbox.files import read
 from essaim.model.errors import (
     EssaimError,
@@ -246,7 +246,8 @@ def _spawn(layout: Layout, lock: int, ready: int) -> int:
 
 
 def _command(layout: Layout, lock: int, ready: int) -> list[str]:
-    user, mode = (doctor.USER_NAMESPACE, "rootless") if is_rootless() else ((), "root")
+    user = doctor.USER_NAMESPACE if is_rootless() else ()
+    mode = "rootless" if user or idmap.in_user_namespace() else "root"
     return [
         "setsid", "--fork",  # it outlives this process and is nobody's child
         # Holds the lock too, and ends after everything in its namespaces has ended.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +13,8 @@ from essaim.drivers.sandbox import linux
 
 if TYPE_CHECKING:
     from essaim.drivers.sandbox.files import Layout
+
+_CONSOLE_LIMIT = 1 << 20
 
 
 def prepare(layout: Layout, *, rootless: bool) -> bool:
@@ -60,6 +64,52 @@ def _hides(thing: Path) -> bool:
     finally:
         linux.umount("root")
     return True
+
+
+def prepare_layers(disk: Path, *, user_xattrs: bool) -> None:
+    """Make the directories of a machine's own files, with the overlay's marks where it looks.
+
+    A machine in a user namespace cannot read the marks that the computer's root writes.
+    """
+    note, wanted = disk / "marks", "user" if user_xattrs else "trusted"
+    fresh = not (disk / "upper").exists()
+    disk.mkdir(mode=0o700, exist_ok=True)
+    for name in ("upper", "work", "root"):
+        (disk / name).mkdir(mode=0o755, exist_ok=True)
+    there = note.read_text() if note.exists() else "trusted"
+    if there != wanted:
+        if not fresh:
+            _copy_marks(disk / "upper", f"{there}.overlay.opaque", f"{wanted}.overlay.opaque")
+        note.write_text(wanted)
+
+
+def _copy_marks(upper: Path, old: str, new: str) -> None:
+    """Mark directories that hide those of the image, once after an upgrade."""
+    for directory, _, _ in os.walk(upper):
+        with suppress(OSError):  # most have none
+            os.setxattr(directory, new, os.getxattr(directory, old))
+
+
+def forbid_devices(layout: Layout) -> None:
+    """Remove devices from folders that machines of an earlier version shared, once."""
+    if layout.devices.exists():
+        return
+    for directory, _, files in os.walk(layout.shared):
+        for name in files:
+            path = Path(directory, name)
+            mode = path.lstat().st_mode
+            if stat.S_ISBLK(mode) or stat.S_ISCHR(mode):
+                path.unlink()
+    with suppress(OSError):  # on a full disk it is done again
+        layout.devices.write_text("none\n")
+
+
+def open_console(path: Path) -> int:
+    """Open the file a machine's first process writes to; made anew when it has become long."""
+    with suppress(FileNotFoundError):
+        if path.stat().st_size > _CONSOLE_LIMIT:
+            path.unlink()
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
 
 def share(folder: Path, image: Path) -> None:

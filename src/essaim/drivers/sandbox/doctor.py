@@ -7,9 +7,11 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 from essaim.drivers.doctor import Check
+from essaim.drivers.sandbox import idmap
 from essaim.drivers.sandbox.cgroups import Cgroups
 from essaim.model.errors import SetupError
 
@@ -20,15 +22,15 @@ USER_NAMESPACE = ("--user", "--map-auto", "--map-root-user")
 _HIGHEST_ID = 65000  #: Debian's own accounts go up to there
 
 
-def doctor() -> list[Check]:
-    """Check everything the sandbox needs, as the user who asks."""
+def doctor(state: Path = Path("/")) -> list[Check]:
+    """Check everything the sandbox needs, as the user who asks; machines are kept at `state`."""
     checks = [_unshare()]
     if os.geteuid() != 0:
         checks += [_newuidmap(), _subids()]
     if all(check.ok for check in checks):
         trial = _trial()
         # A forbidding setting is no fault where a profile makes an exception of it.
-        checks += [trial, _limits()] if trial.ok else [*_sysctls(), trial]
+        checks += [trial, _isolation(state), _limits()] if trial.ok else [*_sysctls(), trial]
     return checks
 
 
@@ -107,6 +109,23 @@ def _limits() -> Check:
     if rootless and note:
         note += "; with systemd: systemd-run --user --scope -p Delegate=yes essaim up …"
     return Check("limits", ok=True, text=note or "cores and memory of machines are enforced")
+
+
+def _isolation(state: Path) -> Check:
+    """Say what root of a machine is here; machines run without a user namespace too."""
+    if os.geteuid() != 0 or idmap.in_user_namespace():
+        return Check("isolation", ok=True, text="machines are in a user namespace")
+    place = next(path for path in (state, *state.parents) if path.is_dir())
+    done = subprocess.run(
+        ["unshare", "--mount", sys.executable, "-I", "-S", idmap.__file__, str(place)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PATH": PATH},
+    )
+    said = done.stdout.strip() or done.stderr.strip()
+    text = f"{idmap.NO_NAMESPACE}: {said}" if said else "each machine has its own user namespace"
+    return Check("isolation", ok=True, text=text)
 
 
 def _trial() -> Check:

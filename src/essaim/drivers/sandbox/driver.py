@@ -32,7 +32,7 @@ class Sandbox:
     """Machines as namespaces over prebuilt root file systems, kept below `root`.
 
     `rootfs` says where the root file system of an image is.  May be used by any number of threads
-    and processes at once.  Not a security boundary when run as root.
+    and processes at once.
     """
 
     def __init__(self, root: Path, rootfs: Callable[[Image], Path]) -> None:
@@ -207,7 +207,7 @@ class Sandbox:
 
     def doctor(self) -> list[Check]:
         """Check what the sandbox needs: (check, ok, what was found or what to do)."""
-        return doctor()
+        return doctor(self._root)
 
 
 def _off(layout: Layout, found: Definition) -> dict[str, Any]:

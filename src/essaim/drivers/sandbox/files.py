@@ -8,6 +8,8 @@ STACK/hosts/hosts               every machine's /etc/hosts
 STACK/machines/NAME/machine.json, seed.json, console.log
 STACK/machines/NAME/upper, work what the machine has changed of its image
 STACK/memory/NAME/upper, work   the same where the disk's file system cannot hold it
+STACK/machines/NAME/marks       where the overlay marks directories that hide the image's
+STACK/devices                   says that no devices are left in folders that machines share
 STACK/shared/FOLDER             what machines have in common; `/srv/data` is `srv+data` there
 
 A name that begins with a dot is being made or removed, and does not count.
@@ -52,6 +54,7 @@ class Layout:
         self.machines = root / "machines"
         self.memory = root / "memory"
         self.shared = root / "shared"
+        self.devices = root / "devices"
 
     def machine(self, name: str) -> Path:
         """Name the directory of a machine."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from essaim.drivers.sandbox import boot, linux
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
 
 GRACE_SECONDS = 3.0
@@ -32,16 +33,20 @@ def _fork_inside(enter: Callable[[], None]) -> int:
     return pid
 
 
-def first_process(order: boot.Order, report: int) -> int:
+def first_process(order: boot.Order, report: int, line: socket.socket | None = None) -> int:
     """Start a machine; what goes wrong is written to `report` as `ERRNO TEXT`.
 
-    Nothing is written, and `report` is closed, once the machine's sshd runs.
+    Nothing is written, and `report` is closed, once the machine's sshd runs.  With a `line`, it is
+    in a user namespace of its own and waits there for what the keeper hands over.
     """
-    pid = _fork_inside(lambda: linux.unshare(linux.CLONE_NEWPID))
+    if line:
+        pid = linux.clone(linux.CLONE_NEWUSER | linux.CLONE_NEWPID)
+    else:
+        pid = _fork_inside(lambda: linux.unshare(linux.CLONE_NEWPID))
     if pid:
         return pid
     try:
-        boot.become_machine(order)
+        boot.become_machine(order, line)
     except BaseException as error:  # noqa: BLE001 - nothing may escape into a second keeper
         code = getattr(error, "errno", None) or 0
         text = getattr(error, "strerror", None) or str(error)

@@ -13,15 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from essaim.drivers.sandbox import boot, disks, forks, linux, view
+from essaim.drivers.sandbox import boot, disks, forks, handover, linux, streams, view
 from essaim.drivers.sandbox.cgroups import Limits
-from essaim.drivers.sandbox.loop import READ, WRITE, Exit, Loop, Pause, Ready, Task, Turn
+from essaim.drivers.sandbox.loop import Exit, Loop, Pause, Task, Turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
 
     from essaim.drivers.sandbox.cgroups import Cgroups
     from essaim.drivers.sandbox.files import Definition, Layout
+    from essaim.drivers.sandbox.idmap import Isolation
 
 _BOOT_SECONDS = 60
 _DIAL_SECONDS = 10
@@ -70,6 +71,7 @@ class Hands:
     rootless: bool
     cgroups: Cgroups
     in_memory: bool
+    isolation: Isolation
     machines: dict[str, Kept]  #: all of the stack, by name
 
     def _call(self, kept: Kept) -> str:
@@ -83,6 +85,8 @@ class Hands:
             detail["disk"] = "in memory, lost when the keeper ends: this file system cannot hold it"
         if self.cgroups.note:
             detail["limits"] = self.cgroups.note
+        if exposed := self.isolation.note(made.rootfs):
+            detail["isolation"] = exposed
         return {
             "name": made.name,
             "address": made.address,
@@ -106,13 +110,23 @@ class Hands:
     def _boot(self, kept: Kept) -> Task:
         order = self._order(kept)
         reader, writer = os.pipe()
+        own, line = socket.socketpair() if order.first_id else (None, None)
         try:
-            kept.pid = forks.first_process(order, writer)
+            kept.pid = forks.first_process(order, writer, line)
+        except OSError:
+            os.close(reader)
+            if own:
+                own.close()
+            raise
         finally:
             os.close(writer)
+            if line:
+                line.close()
         self.loop.watch(kept.pid, kept.ended)
         try:
-            report = yield from _read_all(reader)
+            report = yield from handover.see_boot(own, order, kept.pid, reader, _BOOT_SECONDS)
+        except OSError as error:
+            report = f"{error.errno} {error.strerror}"
         finally:
             os.close(reader)
         if report == "":
@@ -159,6 +173,7 @@ class Hands:
             gateway=self.network["gateway"],
             prefix=self.network["prefix"],
             rootless=self.rootless,
+            first_id=self.isolation.first_id(self.layout.machine(made.name), made.rootfs),
             cpus=kept.cpus,
             cgroups=self.cgroups.make(made.name, limits),
         )
@@ -247,7 +262,7 @@ class Hands:
             raise KeeperError("transient", f"{self._call(kept)} is off{self._last_words(kept)}")
         conn = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         conn.settimeout(0)
-        failure = yield from _connect(conn, kept.definition.address, port)
+        failure = yield from streams.connect(conn, kept.definition.address, port, _DIAL_SECONDS)
         if failure:
             conn.close()
             raise KeeperError("transient", f"{self._call(kept)} port {port}: {failure}")
@@ -273,24 +288,3 @@ def _kill(kept: Kept) -> None:
     if kept.pid:
         with suppress(ProcessLookupError):
             os.kill(kept.pid, signal.SIGKILL)
-
-
-def _connect(conn: socket.socket, address: str, port: int) -> Generator[Any, Any, str]:
-    """Connect without blocking; the reason when it fails."""
-    code = conn.connect_ex((address, port))
-    if code == errno.EINPROGRESS:
-        if not (yield Ready(conn.fileno(), WRITE, _DIAL_SECONDS)):
-            return f"no answer in {_DIAL_SECONDS} s"
-        code = conn.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-    return os.strerror(code) if code else ""
-
-
-def _read_all(fd: int) -> Generator[Any, Any, str | None]:
-    """Read until the other end closes; None when that takes too long."""
-    report = b""
-    while (yield Ready(fd, READ, _BOOT_SECONDS)):
-        data = os.read(fd, 4096)
-        if not data:
-            return report.decode(errors="replace")
-        report += data
-    return None

@@ -42,6 +42,11 @@ def hardware_address(address: str) -> bytes:
     return b"\x02\x00" + socket.inet_aton(address)
 
 
+def cable_name(address: str) -> str:
+    """Name a machine's cable on the bridge's side."""
+    return f"m{socket.inet_aton(address).hex()}"
+
+
 class Netlink:
     """A connection to the network namespace the caller was in when making it."""
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from essaim.drivers.sandbox import disks, view
+from essaim.drivers.sandbox import disks, idmap, view
 from essaim.drivers.sandbox.cgroups import Cgroups
 from essaim.drivers.sandbox.files import Definition, Layout, read, write_machine, write_text
 from essaim.drivers.sandbox.hands import FULL, Hands, KeeperError, Kept
@@ -57,6 +57,12 @@ class Keeper:
         netlink.address(BRIDGE, network["gateway"], network["prefix"])
         with suppress(OSError):  # so that the way out, which is closed, says so at once
             Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+        in_memory = disks.prepare(self._layout, rootless=self._rootless)
+        isolation = idmap.Isolation()
+        if not self._rootless:
+            place = self._layout.memory if in_memory else self._layout.machines
+            isolation = idmap.Isolation.find(place)
+            disks.forbid_devices(self._layout)
         self._hands = Hands(
             layout=self._layout,
             loop=self._loop,
@@ -64,7 +70,8 @@ class Keeper:
             bridge=socket.if_nametoindex(BRIDGE),
             rootless=self._rootless,
             cgroups=Cgroups.find(self._layout.root, rootless=self._rootless),
-            in_memory=disks.prepare(self._layout, rootless=self._rootless),
+            in_memory=in_memory,
+            isolation=isolation,
             machines=self._machines,
         )
         self._hands.clean()

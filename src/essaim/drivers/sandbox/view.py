@@ -98,19 +98,28 @@ def meminfo(total: int, used: int = 0, cached: int = 0) -> str:
     return "".join(f"{name + ':':<16}{number:>12} kB\n" for name, number in numbers.items())
 
 
-def cover(home: Path, cpus: Sequence[int], memory: int) -> None:
-    """Lay the machine's own files over those that show the computer, below the working directory.
+def write_covers(home: Path, cpus: Sequence[int], memory: int) -> dict[str, Path]:
+    """Write the files that show the machine's own size, by the places they are to cover.
 
     A machine that cannot be given one, on a full disk for instance, shows the computer's.
     """
     texts = {"cpuinfo": cpuinfo(cpus), "online": f"{cpu_list(cpus)}\n"} if cpus else {}
     if memory:
         texts[MEMINFO] = meminfo(memory)
+    written = {}
     for name, text in texts.items():
         with suppress(OSError):
-            if Path(_PLACES[name]).exists():
-                (home / name).write_text(text)
-                linux.bind(str(home / name), _PLACES[name], readonly=True)
+            (home / name).write_text(text)
+            written[_PLACES[name]] = home / name
+    return written
+
+
+def cover(home: Path, cpus: Sequence[int], memory: int) -> None:
+    """Lay those files over what shows the computer, below the working directory."""
+    for place, file in write_covers(home, cpus, memory).items():
+        with suppress(OSError):
+            if Path(place).exists():
+                linux.bind(str(file), place, readonly=True)
 
 
 def refresh(home: Path, total: int, used: int, cached: int) -> None:

@@ -65,6 +65,10 @@ ACCESS: Mapping[str, tuple[str, str]] = {
         "no machine is that large: the largest has {most_cores} cores and {most_memory} MiB",
         "aucune machine n'est si grande : la plus grande a {most_cores} cœurs, {most_memory} Mio",
     ),
+    "rent.too_large_one": (
+        "no machine is that large: the largest has {most_cores} core and {most_memory} MiB",
+        "aucune machine n'est si grande : la plus grande a {most_cores} cœur, {most_memory} Mio",
+    ),
     "rent.too_many": (
         "you ask for {count} machines, and there are {able} of the kind, free or not",
         "vous demandez {count} machines, et il en existe {able} de ce genre, libres ou non",

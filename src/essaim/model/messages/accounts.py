@@ -12,6 +12,35 @@ ACCOUNTS: Mapping[str, tuple[str, str]] = {
         "{name} is signed up on {server}",
         "{name} a maintenant un compte sur {server}",
     ),
+    "signup.pending": (
+        "{name} is signed up on {server} and can log in once an administrator has approved it",
+        "{name} a un compte sur {server} ; un administrateur doit l'approuver avant la connexion",
+    ),
+    "signup.invited": (
+        "sign-up here needs an invite code",
+        "l'inscription demande ici un code d'invitation",
+    ),
+    "signup.code": (
+        "this invite code is wrong, used up or expired",
+        "ce code d'invitation est faux, épuisé ou expiré",
+    ),
+    "signup.ask": (
+        "ask an administrator or your teacher for one: essaim signup NAME --invite CODE",
+        "demandez-en un à un administrateur ou enseignant : essaim signup NOM --invite CODE",
+    ),
+    "signup.closed": ("sign-up is closed here", "les inscriptions sont fermées ici"),
+    "signup.closed_hint": (
+        "ask an administrator",
+        "adressez-vous à un administrateur",
+    ),
+    "login.pending": (
+        "this account waits for approval by an administrator",
+        "ce compte attend l'approbation d'un administrateur",
+    ),
+    "password.breached": (
+        "this password is in a list of stolen passwords",
+        "ce mot de passe figure dans une liste de mots de passe volés",
+    ),
     "login.done": ("{name} is logged in on {server}", "{name} : session ouverte sur {server}"),
     "logout.done": ("logged out of {server}", "session fermée sur {server}"),
     "logout.nobody": ("nobody is logged in", "aucune session n'est ouverte"),
@@ -21,10 +50,33 @@ ACCOUNTS: Mapping[str, tuple[str, str]] = {
         "essaim login NAME --server URL; without an account: essaim signup NAME --server URL",
         "essaim login NOM --server URL ; sans compte : essaim signup NOM --server URL",
     ),
+    "login.again": (
+        "this needs your password once more, {name}",
+        "cela demande encore une fois votre mot de passe, {name}",
+    ),
+    "sessions.ended": ("{count} sessions ended", "{count} sessions fermées"),
+    "sessions.which": (
+        "say which session: essaim sessions lists them; or --all",
+        "dites quelle session : essaim sessions les montre ; ou --all",
+    ),
+    "tokens.once": (
+        "shown only now; programs read it from ESSAIM_TOKEN",
+        "montré une seule fois ; les programmes le lisent dans ESSAIM_TOKEN",
+    ),
+    "tokens.revoked": ("{id} is revoked", "{id} est révoqué"),
     "login.wrong": ("wrong name or password", "nom ou mot de passe incorrect"),
     "logout.here": (
         "logged out here; {server} could not be told, the session ends there by itself",
         "session fermée ici ; {server} n'a pas pu être prévenu, elle y finira d'elle-même",
+    ),
+    "password.needed": ("this needs your password", "cela demande votre mot de passe"),
+    "password.not_yours": (
+        "this is not your password",
+        "ce n'est pas votre mot de passe",
+    ),
+    "password.prove": (
+        "log in again: essaim login NAME; programs send it as `current`",
+        "ouvrez une nouvelle session : essaim login NOM ; un programme l'envoie dans `current`",
     ),
     "password.short": (
         "a password has at least {shortest} characters",

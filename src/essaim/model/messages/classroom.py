@@ -18,6 +18,13 @@ CLASSROOM: Mapping[str, tuple[str, str]] = {
         "{count} machine(s) are stopped and withdrawn. Go on?",
         "{count} machine(s) seront arrêtées et retirées. Continuer ?",
     ),
+    "students.ask.retire_now": (
+        "{count} machine(s) are stopped, and soon destroyed with their disks: grace is 0. Go on?",
+        (
+            "{count} machine(s) seront arrêtées, puis bientôt détruites avec leurs disques : "
+            "le délai est de 0. Continuer ?"
+        ),
+    ),
     "students.ask.restore": (
         "What was written since {label} is lost. Go on?",
         "Tout ce qui a été écrit depuis {label} sera perdu. Continuer ?",

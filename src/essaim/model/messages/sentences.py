@@ -34,6 +34,11 @@ SENTENCES: Mapping[str, str] = {
     "roster {name} lives on site {site} in {cidr}, not on {other} in {wanted}": (
         "la promotion {name} est sur le site {site} dans {cidr}, pas sur {other} dans {wanted}"
     ),
+    "{machine} has a snapshot {label} already: "
+    "choose another label, or remove that snapshot first": (
+        "{machine} a déjà un instantané {label} : "
+        "choisissez un autre nom, ou supprimez d'abord celui-là"
+    ),
     "{name}: all these machines are being worked on": (
         "{name} : une opération est déjà en cours sur toutes ces machines"
     ),
@@ -43,7 +48,10 @@ SENTENCES: Mapping[str, str] = {
     ),
     "wait for it": "attendez-en la fin",
     "nobody is called {who}": "personne ne s'appelle {who}",
-    "they sign up first: essaim signup": "il faut d'abord créer le compte : essaim signup",
+    "a code makes somebody without an account a teacher: essaim users invite --teaches {name}": (
+        "un code fait enseignant quelqu'un qui n'a pas de compte : "
+        "essaim users invite --teaches {name}"
+    ),
     "{site}: all {count} addresses of the roster's network are taken": (
         "{site} : les {count} adresses du réseau de la promotion sont toutes prises"
     ),

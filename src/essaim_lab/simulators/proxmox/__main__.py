@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from essaim.cli.signals import ENDING, acting
 from essaim.model.errors import EssaimError
+from essaim_lab.simulators.proxmox.roles import RELEASES
 from essaim_lab.simulators.proxmox.settings import NodeSettings, StorageSettings
 from essaim_lab.simulators.proxmox.simulator import Simulator
 
@@ -65,6 +66,8 @@ def arguments(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--start-seconds", type=float, default=3.0)
     parser.add_argument("--start-slots", type=int, default=4)
     parser.add_argument("--storage", default="vol-ceph-1")
+    parser.add_argument("--strict", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--version", type=int, choices=sorted(RELEASES), default=8)
     parser.add_argument("--attached", action="store_true", help="end with whoever feeds stdin")
     parser.add_argument("--real", action="store_true")
     parser.add_argument("--rootfs", type=Path, help="with --real: what machines are made from")
@@ -102,6 +105,8 @@ def simulator(asked: argparse.Namespace) -> Simulator:
         folder=asked.folder,
         slow_listing=asked.slow_listing,
         stats_seconds=asked.stats_seconds,
+        strict=asked.strict,
+        version=asked.version,
     )
 
 

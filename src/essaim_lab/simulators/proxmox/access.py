@@ -7,66 +7,15 @@ import re
 import secrets
 import time
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
 from essaim_lab.simulators.proxmox.errors import PveError, refused_permission
+from essaim_lab.simulators.proxmox.roles import built_in, guards_bridges, is_path
 
 ROOT = "root@pam"
 TICKET_SECONDS = 7200
-_GROUPS = {
-    "VM": (
-        "",
-        """VM.Allocate VM.Clone VM.Config.CPU VM.Config.Disk VM.Config.HWType VM.Config.Memory
-        VM.Config.Network VM.Config.Options VM.Migrate VM.Monitor VM.Snapshot
-        VM.Snapshot.Rollback""",
-        "VM.Backup VM.Config.CDROM VM.Config.Cloudinit VM.Console VM.PowerMgmt",
-        "VM.Audit",
-    ),
-    "Sys": (
-        "Sys.AccessNetwork Sys.Incoming Sys.Modify Sys.PowerMgmt Permissions.Modify",
-        "Sys.Console Sys.Syslog",
-        "",
-        "Sys.Audit",
-    ),
-    "Datastore": (
-        "",
-        "Datastore.Allocate Datastore.AllocateTemplate",
-        "Datastore.AllocateSpace",
-        "Datastore.Audit",
-    ),
-    "SDN": ("", "SDN.Allocate", "SDN.Use", "SDN.Audit"),
-    "User": ("Realm.Allocate", "Group.Allocate Realm.AllocateUser User.Modify", "", ""),
-    "Pool": ("", "Pool.Allocate", "Pool.Audit", "Pool.Audit"),
-    "Mapping": ("", "Mapping.Modify", "Mapping.Use", "Mapping.Audit"),
-}
-
-
-def _roles() -> dict[str, frozenset[str]]:
-    """Make the roles Proxmox VE comes with."""
-    found: dict[str, set[str]] = {
-        "NoAccess": set(), "Administrator": set(), "PVEAdmin": set(), "PVEAuditor": set(),
-    }  # fmt: skip
-    for name, groups in _GROUPS.items():
-        root, admin, user, audit = (set(words.split()) for words in groups)
-        found["Administrator"] |= root | admin | user | audit
-        found["PVEAdmin"] |= admin | user | audit
-        found["PVEAuditor"] |= audit
-        found[f"PVE{name}Admin"] = admin | user | audit
-        if user:
-            found[f"PVE{name}User"] = user | audit
-    found["PVEAdmin"].discard("Mapping.Modify")
-    found["PVETemplateUser"] = {"VM.Audit", "VM.Clone"}
-    return {name: frozenset(privileges) for name, privileges in found.items()}
-
-
-ROLES = _roles()
-PRIVILEGES = ROLES["Administrator"]
-_PATHS = re.compile(
-    r"/|/access(/(groups|realm)(/[\w.-]+)?)?|"
-    r"/(nodes|storage|mapping)(/[\w.-]+)?|/pool(/[\w.-]+){0,3}|/vms(/[1-9][0-9]{2,})?|"
-    r"/sdn(/zones(/[\w.-]+){0,3})?"
-)
 
 
 @dataclass
@@ -94,15 +43,16 @@ class User:
 class Access:
     """All of it, with the answers remembered until something changes."""
 
-    def __init__(self, pools: Mapping[str, Any]) -> None:
+    def __init__(self, pools: Mapping[str, Any], version: int = 8) -> None:
+        self.version = version
         self.users: dict[str, User] = {ROOT: User()}
         self.groups: dict[str, str] = {}
-        self.roles = dict(ROLES)
+        self.roles = dict(built_in(version))
         #: (path, "user" | "group" | "token", who) -> role -> whether it goes on below
         self.rules: dict[tuple[str, str, str], dict[str, bool]] = {}
         self._pools = pools
         self._key = secrets.token_bytes(32)
-        self._known: dict[tuple[str, str], frozenset[str]] = {}
+        self._known: dict[tuple[str, str], dict[str, bool]] = {}
 
     def changed(self) -> None:
         """Forget what was remembered."""
@@ -161,38 +111,64 @@ class Access:
 
     # What may they do?
 
-    def privileges(self, who: str, path: str) -> frozenset[str]:
+    @property
+    def all_privileges(self) -> frozenset[str]:
+        """Every privilege of this version."""
+        return built_in(self.version)["Administrator"]
+
+    def is_path(self, path: str) -> bool:
+        """Whether rights can be given there."""
+        return is_path(path, self.version)
+
+    def privileges(self, who: str, path: str) -> AbstractSet[str]:
         """What somebody may do at that place."""
+        return self.granted(who, path).keys()
+
+    def granted(self, who: str, path: str) -> Mapping[str, bool]:
+        """What somebody may do at that place, and whether that holds below it too."""
         if who == ROOT:
-            return PRIVILEGES
+            return dict.fromkeys(self.all_privileges, True)
         known = self._known.get((who, path))
         if known is None:
             known = self._known[who, path] = self._compile(who, path)
         return known
 
-    def _compile(self, who: str, path: str) -> frozenset[str]:
+    def _compile(self, who: str, path: str) -> dict[str, bool]:
         owner, mark, _ = who.partition("!")
         if not mark:
-            return self._granted("user", who, path)
+            return self._of_roles(self._with_pools("user", who, path))
         token = self.token(who)
         if token is None:
-            return frozenset()
-        theirs = self.privileges(owner, path)
-        return theirs & self._granted("token", who, path) if token.privsep else theirs
+            return {}
+        theirs = self.granted(owner, path)
+        if not token.privsep:
+            return dict(theirs)
+        own = self._of_roles(self._with_pools("token", who, path))
+        return {each: own[each] and theirs[each] for each in own if each in theirs}
 
-    def _granted(self, kind: str, who: str, path: str) -> frozenset[str]:
+    def _of_roles(self, roles: Mapping[str, bool]) -> dict[str, bool]:
+        found: dict[str, bool] = {}
+        for role, goes_on in roles.items():
+            for privilege in self.roles.get(role, frozenset()):
+                found[privilege] = found.get(privilege, False) or goes_on
+        return found
+
+    def _with_pools(self, kind: str, who: str, path: str) -> dict[str, bool]:
+        """The roles at a place, with those that its pools give."""
         roles = self._roles(kind, who, path)
-        if "NoAccess" not in roles:
-            pooled: set[str] = set()
-            for pool, members in self._pools.items():
-                if path in members.paths:
-                    pooled |= self._roles(kind, who, f"/pool/{pool}")
-            roles = {"NoAccess"} if "NoAccess" in pooled else roles | pooled
-        return frozenset().union(*(self.roles.get(role, frozenset()) for role in roles))
+        if "NoAccess" in roles:
+            return roles
+        pooled: set[str] = set()
+        for pool, members in self._pools.items():
+            if path in members.paths:
+                pooled |= self._roles(kind, who, f"/pool/{pool}").keys()
+        if "NoAccess" in pooled:
+            return {"NoAccess": False}
+        return {**dict.fromkeys(pooled, False), **roles}
 
-    def _roles(self, kind: str, who: str, path: str) -> set[str]:
+    def _roles(self, kind: str, who: str, path: str) -> dict[str, bool]:
         """The roles at a place: the nearest rule above it counts, a person's before a group's."""
-        roles: set[str] = set()
+        roles: dict[str, bool] = {}
         words = [word for word in path.split("/") if word]
         for depth in range(len(words) + 1):
             place = "/" + "/".join(words[:depth])
@@ -202,11 +178,11 @@ class Access:
                 user = self.users.get(who)
                 new = self._here(place, "group", sorted(user.groups if user else ()), last=last)
             roles = new or roles
-        return {"NoAccess"} if "NoAccess" in roles else roles
+        return {"NoAccess": roles["NoAccess"]} if "NoAccess" in roles else roles
 
-    def _here(self, place: str, kind: str, who: Iterable[str], *, last: bool) -> set[str]:
+    def _here(self, place: str, kind: str, who: Iterable[str], *, last: bool) -> dict[str, bool]:
         return {
-            role
+            role: goes_on
             for name in who
             for role, goes_on in self.rules.get((place, kind, name), {}).items()
             if goes_on or last
@@ -214,7 +190,19 @@ class Access:
 
     def may(self, who: str, path: str, *wanted: str) -> bool:
         """Whether somebody has all of these there."""
-        return self.privileges(who, path).issuperset(wanted)
+        return self.granted(who, path).keys() >= set(wanted)
+
+    def may_any(self, who: str, path: str, *wanted: str) -> bool:
+        """Whether somebody has one of these there."""
+        return not self.privileges(who, path).isdisjoint(wanted)
+
+    def may_see_bridge(self, who: str, bridge: str) -> bool:
+        """Whether a bridge is listed for somebody: they may use it, or one of its VLANs."""
+        if who == ROOT or not guards_bridges(self.version):
+            return True
+        path = f"/sdn/zones/localnetwork/{bridge}"
+        vlans = {place for place, _, _ in self.rules if place.startswith(f"{path}/")}
+        return any(self.may_any(who, each, "SDN.Audit", "SDN.Use") for each in (path, *vlans))
 
     def need(self, who: str, path: str, *wanted: str) -> None:
         """Refuse unless somebody has all of these there."""
@@ -283,11 +271,6 @@ class Access:
                 raise refused_permission()
         else:
             self.need(who, f"/access/realm/{person.rpartition('@')[2]}", what)
-
-
-def is_place(path: str) -> bool:
-    """Whether rights can be given there."""
-    return _PATHS.fullmatch(path) is not None
 
 
 def _filled(template: str, said: Mapping[str, Any]) -> str:

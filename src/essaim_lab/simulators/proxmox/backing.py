@@ -33,6 +33,8 @@ from essaim.model.errors import EssaimError
 from essaim.model.machines import Seed
 from essaim.model.names import NAME, MachineName
 from essaim.model.stacks import Image, Machine, Network, Size
+from essaim.remote.ssh import Target
+from essaim_lab.simulators.proxmox.agent_runner import AgentRunner
 from essaim_lab.simulators.proxmox.containers import Containers
 from essaim_lab.simulators.proxmox.network import address
 from essaim_lab.simulators.proxmox.node_computer import NodeComputer
@@ -85,6 +87,7 @@ class Backing:
         self.node = NodeComputer(folder / "node", keys) if lxc else None
         self._containers = Containers(self.node, rootfs) if self.node else None
         self._driver = Sandbox(folder, lambda _image: rootfs)
+        self._agents = AgentRunner(folder / "agent", self._reached)
         self._driver.open_network(STACK, NETWORK)
         self._hosts: dict[int, dict[str, str]] = {}
         self._names: dict[int, MachineName] = {}
@@ -94,6 +97,7 @@ class Backing:
         self._worker.start()
         sim.cluster.watchers.append(self._told)
         sim.cluster.starter = self._begin
+        sim.cluster.agent_runner = self._agents
         for guest in sim.cluster.guests.values():
             self._told(guest, "add")
 
@@ -185,6 +189,19 @@ class Backing:
             "host_key": host_key,
         }
 
+    def _reached(self, guest: Guest) -> Target | None:
+        """How the agent of a sandbox machine is reached; None for one that is not there."""
+        known = self._hosts.get(guest.vmid)
+        if known is None or guest.kind != "qemu":
+            return None
+        name = self._name(guest)
+        return Target(
+            name=name,
+            address=known["address"],
+            host_key=known["host_key"],
+            dial=partial(self._driver.dial, name, 22),
+        )
+
     def _name(self, guest: Guest) -> MachineName:
         """Call it as people do, as long as it is the only one of that name."""
         if guest.vmid not in self._names:
@@ -216,7 +233,7 @@ class Backing:
         seed = Seed(
             hostname=guest.name,
             host_key=private.decode(),
-            authorized_keys=(*self._keys, *_keys(guest)),
+            authorized_keys=(*self._keys, *_keys(guest), self._agents.key),
         )
         self._driver.create(machine, NETWORK, IMAGE, seed)
         public = key.public_key().public_bytes(
@@ -227,7 +244,8 @@ class Backing:
     def close(self) -> None:
         """Remove all machines and relays."""
         self._sim.cluster.watchers.remove(self._told)
-        self._sim.cluster.starter = None
+        self._sim.cluster.starter = self._sim.cluster.agent_runner = None
+        self._agents.close()
         self._todo.put(None)
         self._worker.join()
         self._relay.end()

@@ -1,8 +1,10 @@
 """Cloning, with the locks of the real thing.
 
 A virtual machine's clone holds the source's lock file shared and the new number's alone, each
-waited for one second, while it copies; the target is marked `lock: clone`.  A container's clone
-marks the source `lock: disk` before it answers: a second one at the same time is refused.
+waited for one second, while it copies.  Until its first disk is copied the new configuration is a
+comment and `lock: clone`; the lock goes, it moves to its node and joins its pool at the very end.
+A container's clone marks the source `lock: disk` before it answers: a second one at the same time
+is refused.  Its configuration is whole from the first moment; it joins its pool after its disks.
 """
 
 from __future__ import annotations
@@ -11,6 +13,11 @@ from typing import Any
 
 from essaim_lab.simulators.proxmox.cluster import Call, Cluster, answers
 from essaim_lab.simulators.proxmox.disks import allocated, copied, removed, volume
+from essaim_lab.simulators.proxmox.drives import (
+    cloned_cloud_init,
+    discs_are_shared,
+    is_cloud_init,
+)
 from essaim_lab.simulators.proxmox.errors import PveError, refused_parameters, refused_permission
 from essaim_lab.simulators.proxmox.kernel import Process, Sleep
 from essaim_lab.simulators.proxmox.network import check_bridge
@@ -18,6 +25,8 @@ from essaim_lab.simulators.proxmox.schema import join, split
 from essaim_lab.simulators.proxmox.state import Guest, Task, to_bytes
 
 CLONE_TIMEOUT = 1.0
+#: What a virtual machine is configured to be until its first disk is there.
+TEMPORARY = {"description": " qmclone temporary file", "lock": "clone"}
 SNAPSHOT_KEYS = ("snapshots", "parent", "snaptime", "snapstate", "vmstate", "template", "lock")
 
 
@@ -75,6 +84,8 @@ def _check_request(cluster: Cluster, call: Call, content: str) -> None:
             kind = "vm images" if content == "images" else "container directories"
             text = f"storage '{storage.name}' does not support {kind}"
             raise refused_parameters({"storage": text})
+        if target != call.node:
+            cluster.storage(said["storage"], target)
         if target != call.node and not storage.settings.shared:
             raise PveError(f"can't clone to non-shared storage '{storage.name}'")
 
@@ -104,7 +115,7 @@ def _check_source(cluster: Cluster, call: Call, source: Guest) -> None:
 
 def _check_disks(cluster: Cluster, call: Call, source: Guest, *, linked: bool) -> bool:
     """Refuse disks that cannot be cloned; whether all are on shared storages."""
-    shared = True
+    shared = discs_are_shared(cluster, source)
     for key, disk in source.disks().items():
         file = disk["file"]
         if file.startswith("/"):
@@ -131,6 +142,8 @@ def _copy_of(cluster: Cluster, call: Call, source: Guest, lock: str) -> Guest:
         if key in SNAPSHOT_KEYS or key in disks or key.startswith("unused"):
             continue
         conf[key] = _new_card(cluster, str(value)) if key.startswith("net") else value
+        if is_cloud_init(value):
+            conf[key] = cloned_cloud_init(value, call.said["newid"])
     conf["lock"] = lock
     if call.said.get("description"):
         conf["description"] = call.said["description"]
@@ -150,35 +163,42 @@ def _new_card(cluster: Cluster, text: str) -> str:
 def _clone_vm(cluster: Cluster, call: Call, task: Task) -> Process:
     newid = call.said["newid"]
     source = _check_qemu(cluster, call)  # again: it may have changed while we waited
-    task.say(f"creating a clone of VM {call.vmid} with ID {newid}")
     if newid in cluster.guests:
         folder = f"/etc/pve/nodes/{call.node}/qemu-server"
         raise PveError(f"close (rename) atomic file '{folder}/{newid}.conf' failed: File exists")
     guest = _copy_of(cluster, call, source, "clone")
     guest.conf["name"] = call.said.get("name") or f"Copy-of-VM-{source.name}"
+    whole, guest.conf = guest.conf, dict(TEMPORARY)
     cluster.add(guest)
     try:
-        yield from _disks(cluster, call, task, source, guest)
+        yield from _disks(cluster, call, task, guest, whole)
     except PveError as error:
         yield Sleep(1.0)
-        yield from removed(cluster, guest)
+        yield from removed(cluster, guest, unreferenced=True)
         cluster.remove(guest)
         raise PveError(f"clone failed: {error.message}") from error
     _settle(cluster, call, guest)
+    _join_pool(cluster, call, guest)
 
 
 def _settle(cluster: Cluster, call: Call, guest: Guest) -> None:
     cluster.touch(guest)
     guest.conf.pop("lock", None)
     guest.node = call.said.get("target", call.node)
+
+
+def _join_pool(cluster: Cluster, call: Call, guest: Guest) -> None:
     if "pool" in call.said and call.said["pool"] in cluster.pools:
         cluster.into_pool(call.said["pool"], guest.vmid)
 
 
-def _disks(cluster: Cluster, call: Call, task: Task, source: Guest, guest: Guest) -> Process:
-    """Copy or link every disk."""
+def _disks(
+    cluster: Cluster, call: Call, task: Task, guest: Guest, whole: dict[str, Any]
+) -> Process:
+    """Copy or link every disk; each that is there is written with all the rest."""
+    source = cluster.guests[call.vmid]
     full = _full(call, source)
-    for number, (key, disk) in enumerate(source.disks().items()):
+    for key, disk in source.disks().items():
         name = call.said.get("storage") or disk["file"].partition(":")[0]
         storage = cluster.storage(name, call.node)
         size = to_bytes(disk.get("size", "0"))
@@ -187,14 +207,14 @@ def _disks(cluster: Cluster, call: Call, task: Task, source: Guest, guest: Guest
         task.say(f"create {what} clone of {kind} {key} ({disk['file']})")
         if full:
             yield from allocated(storage, call.node)
-            file = volume(storage, guest.vmid, number)
+            file = volume(cluster, storage, guest.vmid)
+            yield from copied(storage, call.node, size, task)
         else:
             yield from allocated(storage, call.node, storage.settings.linked_seconds)
             base = disk["file"].partition(":")[2].rpartition("/")[2]
-            file = f"{storage.name}:{base}/vm-{guest.vmid}-disk-{number}"
-        guest.conf[key] = join({**disk, "file": file}, "file")
-        if full:
-            yield from copied(storage, call.node, size, task)
+            file = volume(cluster, storage, guest.vmid, base)
+        whole[key] = join({**disk, "file": file}, "file")
+        guest.conf = whole
 
 
 @answers("POST /nodes/{node}/lxc/{vmid}/clone")
@@ -239,14 +259,14 @@ def _prepared(cluster: Cluster, call: Call, source: Guest) -> Guest:
 
 def _clone_ct(cluster: Cluster, call: Call, task: Task, guest: Guest) -> Process:
     source = cluster.guests[call.vmid]
-    task.say(f"creating a clone of container {call.vmid} with ID {guest.vmid}")
     try:
         _strike(cluster, call, task, source)
-        yield from _disks(cluster, call, task, source, guest)
+        yield from _disks(cluster, call, task, guest, guest.conf)
+        _join_pool(cluster, call, guest)
     except PveError as error:
         source.conf.pop("lock", None)
         yield Sleep(1.0)
-        yield from removed(cluster, guest)
+        yield from removed(cluster, guest, unreferenced=True)
         cluster.remove(guest)
         raise PveError(f"clone failed: {error.message}") from error
     source.conf.pop("lock", None)

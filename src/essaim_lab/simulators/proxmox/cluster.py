@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import random
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -21,11 +21,13 @@ from essaim_lab.simulators.proxmox.errors import (
 )
 from essaim_lab.simulators.proxmox.faults import Faults
 from essaim_lab.simulators.proxmox.kernel import Lock, Process, Sleep, Station
+from essaim_lab.simulators.proxmox.roles import major
 from essaim_lab.simulators.proxmox.schema import Endpoint, routes
 from essaim_lab.simulators.proxmox.settings import Settings
 from essaim_lab.simulators.proxmox.state import Guest, Node, Pool, Storage, Task
 from essaim_lab.simulators.proxmox.stock import template
 from essaim_lab.simulators.proxmox.tally import Tally
+from essaim_lab.simulators.proxmox.versions import rule
 
 OK = 200
 FORK_SECONDS = 0.05  #: until a task has a process of its own
@@ -104,8 +106,11 @@ class Cluster:
         }
         self.storages = {each.name: Storage(each, self.kernel) for each in settings.storages}
         self.guests: dict[int, Guest] = {}
+        #: Every disk on a storage, and whose number it carries, also when no configuration has it.
+        self.volumes: dict[str, int] = {}
         self.pools: dict[str, Pool] = {}
-        self.access = Access(self.pools)
+        self.ha: dict[int, str] = {}  #: guests the HA manager looks after, and as what
+        self.access = Access(self.pools, major(settings.version))
         self.faults = Faults(self, settings.seed)
         self.tasks: dict[str, Task] = {}
         self._order: dict[str, deque[Task]] = {name: deque() for name in self.nodes}
@@ -121,12 +126,16 @@ class Cluster:
         #: Begins the start of a real machine, if there is one behind the guest; what it returns
         #: says None until that is over, then nothing, or why it has failed.
         self.starter: Callable[[Guest], Callable[[], str | None] | None] | None = None
+        #: Runs a command in the real machine behind a guest: see `guest_agent`.
+        self.agent_runner: Callable[[Guest, Sequence[str], bytes], Callable[[], Any]] | None = None
+        self.agents = True  #: guest agents answer, where they are configured
         #: Called with a node's name and whether it is lost.
         self.doors: list[Callable[[str, bool], None]] = []
         for each in settings.templates:
             guest = template(each, self.new_mac)
             guest.changed = self.kernel.now - settings.stats_seconds
             self.guests[each.vmid] = guest
+            self.volumes |= dict.fromkeys((d["file"] for d in guest.disks().values()), each.vmid)
 
     # Requests
 
@@ -182,7 +191,7 @@ class Cluster:
             raise refused_permission(
                 f"URI '{request.path}' not available with API token, need proper ticket."
             )
-        self.access.check(endpoint.check, who, said)
+        self.access.check(rule(endpoint.name, endpoint.check, self.settings.version), who, said)
         self._reach(said.get("node"))
         kind = "qemu" if "/qemu" in endpoint.name else "lxc" if "/lxc" in endpoint.name else ""
         call = Call(who, endpoint.verify(said), kind)
@@ -273,6 +282,7 @@ class Cluster:
     def remove(self, guest: Guest) -> None:
         """Let it exist no more, with all rights to it."""
         self.guests.pop(guest.vmid, None)
+        self.ha.pop(guest.vmid, None)
         self.told(guest, "remove")
         for pool in self.pools.values():
             if guest.vmid in pool.vms:
@@ -298,6 +308,8 @@ class Cluster:
         if name not in self.storages:
             raise PveError(f"storage '{name}' does not exist")
         self._reach(node)
+        if not self.storages[name].is_on(node):
+            raise PveError(f"storage '{name}' is not available on node '{node}'")
         return self.storages[name]
 
     def file_lock(self, node: str, kind: str, vmid: int) -> tuple[Lock, str]:

@@ -36,6 +36,7 @@ GET /storage
 GET /nodes
 GET /nodes/{node}/status
 GET /nodes/{node}/version
+GET /nodes/{node}/time
 GET /nodes/{node}/network
 GET /nodes/{node}/storage
 GET /nodes/{node}/storage/{storage}/status
@@ -54,6 +55,10 @@ POST /nodes/{node}/GUEST/{vmid}/vncproxy
 GET /nodes/{node}/GUEST/{vmid}/interfaces
 GET /nodes/{node}/GUEST/{vmid}/agent/network-get-interfaces
 POST /nodes/{node}/GUEST/{vmid}/agent/ping
+POST /nodes/{node}/GUEST/{vmid}/agent/exec
+GET /nodes/{node}/GUEST/{vmid}/agent/exec-status
+GET /nodes/{node}/GUEST/{vmid}/agent/file-read
+POST /nodes/{node}/GUEST/{vmid}/agent/file-write
 GET /nodes/{node}/GUEST/{vmid}/status/current
 POST /nodes/{node}/GUEST/{vmid}/status/start
 POST /nodes/{node}/GUEST/{vmid}/status/stop

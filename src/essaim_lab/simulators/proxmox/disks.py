@@ -9,15 +9,29 @@ from essaim_lab.simulators.proxmox.settings import GIB
 from essaim_lab.simulators.proxmox.state import Guest, Storage, Task, to_text
 
 
-def volume(storage: Storage, vmid: int, number: int) -> str:
-    """Name a disk as that kind of storage does."""
-    if storage.settings.type == "dir":
-        return f"{storage.name}:{vmid}/vm-{vmid}-disk-{number}.raw"
-    return f"{storage.name}:vm-{vmid}-disk-{number}"
+def volume(cluster: Cluster, storage: Storage, vmid: int, base: str = "") -> str:
+    """Name and make a disk as that kind of storage does, of a number nobody else has."""
+    number = 0
+    while True:
+        name = f"vm-{vmid}-disk-{number}"
+        if storage.settings.type == "dir":
+            name = f"{vmid}/{name}.raw"
+        file = f"{storage.name}:{base}/{name}" if base else f"{storage.name}:{name}"
+        if file not in cluster.volumes:
+            cluster.volumes[file] = vmid
+            return file
+        number += 1
 
 
 def allocated(storage: Storage, node: str, seconds: float | None = None) -> Process:
-    """Make a disk under the storage's lock."""
+    """Make a disk under the storage's lock, if there is room."""
+    yield from _locked(storage, node, seconds)
+    if storage.full:
+        raise PveError(storage.full_text())
+
+
+def _locked(storage: Storage, node: str, seconds: float | None = None) -> Process:
+    """Work under the storage's lock."""
     hold = storage.lock(node).take(storage.settings.lock_timeout, storage.timeout_text())
     try:
         yield hold
@@ -41,13 +55,20 @@ def done_by(station: Station, seconds: float) -> Process:
         job.withdraw()
 
 
-def removed(cluster: Cluster, guest: Guest) -> Process:
-    """Free all disks of the machine, each under its storage's lock."""
-    for disk in guest.disks().values():
-        name = disk["file"].partition(":")[0]
+def removed(cluster: Cluster, guest: Guest, *, unreferenced: bool = False) -> Process:
+    """Free all disks of the machine, each under its storage's lock.
+
+    With `unreferenced` also those that carry its number and are not in its configuration.
+    """
+    files = [disk["file"] for disk in guest.disks().values()]
+    if unreferenced:
+        files += [f for f, its in cluster.volumes.items() if its == guest.vmid and f not in files]
+    for file in files:
+        name = file.partition(":")[0]
         if name in cluster.storages:
             storage = cluster.storages[name]
-            yield from allocated(storage, guest.node, storage.settings.free_seconds)
+            yield from _locked(storage, guest.node, storage.settings.free_seconds)
+        cluster.volumes.pop(file, None)
 
 
 def check_unused_base(cluster: Cluster, guest: Guest) -> None:

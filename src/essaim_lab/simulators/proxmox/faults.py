@@ -19,7 +19,8 @@ BURST = (
     (596, "Connection timed out"),
 )
 #: Each is a method of `Faults`.
-FAULTS = ("errors", "locks", "deaths", "quorum", "node", "foreign", "snatch")
+FAULTS = ("errors", "locks", "deaths", "quorum", "node", "foreign", "snatch", "full",
+          "maintenance", "managed", "backup")  # fmt: skip
 LONG = ("qmclone", "vzclone", "vzcreate", "qmcreate", "qmstart", "vzstart")
 
 
@@ -52,6 +53,11 @@ class Faults:
             for fault in (self._errors, self._locks, self._deaths, self._snatch):
                 fault.clear()
             self.quorate = True
+            self._cluster.ha.clear()
+            for storage in self._cluster.storages.values():
+                storage.full = False
+            for each in self._cluster.nodes.values():
+                each.maintenance = False
             for node in self._cluster.nodes:
                 self.node(node, lost=False)
 
@@ -64,10 +70,16 @@ class Faults:
         """
         self._errors = {"share": share, "after": after, "until": self._until(seconds)}
 
-    def locks(self, share: float = 0.05, seconds: float = 0.0, kinds: str = "") -> None:
-        """Let a share of clones and starts fail with a lock time-out."""
+    def locks(
+        self, share: float = 0.05, seconds: float = 0.0, kinds: str = "", count: int = 10**9
+    ) -> None:
+        """Let a share of clones and starts fail with a lock time-out, so many at most.
+
+        `kinds` are types of tasks; `config` is a change of a configuration, which is no task.
+        """
         chosen = kinds.split(",") if kinds else LONG
         self._locks = {"share": share, "until": self._until(seconds), "kinds": chosen}
+        self._locks["count"] = count
 
     def deaths(self, share: float = 1.0, count: int = 1, kinds: str = "", after: float = 1.0,
                *, unlock: bool = True) -> None:  # fmt: skip
@@ -112,6 +124,27 @@ class Faults:
                 cluster.touch(guest)
                 guest.running = False
                 cluster.told(guest, "stop")
+
+    def full(self, storage: str, *, lost: bool = True) -> None:
+        """Let a storage have no room for anything more, or room again."""
+        self._cluster.storages[storage].full = lost
+
+    def maintenance(self, node: str, *, lost: bool = True) -> None:
+        """Let an administrator take a node out of use, or put it to use again."""
+        self._cluster.nodes[node].maintenance = lost
+
+    def managed(self, vmid: int, *, lost: bool = True) -> None:
+        """Let an administrator put a guest under the HA manager, as it is now, or take it off."""
+        guest = self._cluster.guests[vmid]
+        self._cluster.ha.pop(vmid, None)
+        if lost:
+            self._cluster.ha[vmid] = "started" if guest.running else "stopped"
+
+    def backup(self, vmid: int, seconds: float = 3600.0) -> None:
+        """Let a backup hold a guest locked for so long."""
+        guest = self._cluster.guests[vmid]
+        guest.conf["lock"] = "backup"
+        self._cluster.kernel.after(seconds, lambda: guest.conf.pop("lock", None))
 
     def foreign(self, ids: str = "", count: int = 1) -> None:
         """Let a stranger take these numbers now: 50000,50001 or 50000-50010; else the next free."""
@@ -167,8 +200,11 @@ class Faults:
 
     def lock_strikes(self, kind: str) -> bool:
         """Whether a task of that kind shall wait for its lock in vain."""
-        strikes = kind in self._locks.get("kinds", ()) and self._strikes(self._locks)
+        if not self._locks.get("count", 0) or kind not in self._locks["kinds"]:
+            return False
+        strikes = self._strikes(self._locks)
         if strikes:
+            self._locks["count"] -= 1
             self._saw("lock")
         return strikes
 

@@ -7,22 +7,19 @@ from typing import Any
 
 from essaim_lab.simulators.proxmox import rights
 from essaim_lab.simulators.proxmox.cluster import ROOT, Call, Cluster, answers
-from essaim_lab.simulators.proxmox.disks import (
-    allocated,
-    check_unused_base,
-    copied,
-    removed,
-    volume,
-)
+from essaim_lab.simulators.proxmox.disks import check_unused_base, copied, removed
+from essaim_lab.simulators.proxmox.drives import new_disks
 from essaim_lab.simulators.proxmox.errors import PveError, refused_parameters, refused_permission
+from essaim_lab.simulators.proxmox.high_availability import check_destroy
 from essaim_lab.simulators.proxmox.kernel import Process, Sleep
 from essaim_lab.simulators.proxmox.power import starting
 from essaim_lab.simulators.proxmox.schema import join, split
 from essaim_lab.simulators.proxmox.settings import GIB
-from essaim_lab.simulators.proxmox.state import Guest, Task, to_bytes, to_text
+from essaim_lab.simulators.proxmox.state import Guest, Task
 
 CONFIG_TIMEOUT = 10.0
 UNPACK_GIB = 1  #: what a container's archive holds
+IMPORT_GIB = 3  #: what a disk image holds
 _NOT_CONFIG = {"node", "vmid", "delete", "revert", "digest", "skiplock", "force", "pool", "start",
                "storage", "ostemplate", "password", "ssh-public-keys", "restore", "unique",
                "background_delay", "archive", "bwlimit", "ignore-unpack-errors"}  # fmt: skip
@@ -79,7 +76,10 @@ def current(cluster: Cluster, guest: Guest) -> dict[str, Any]:
 @answers("GET /nodes/{node}/GUEST/{vmid}/status/current")
 def status(cluster: Cluster, call: Call) -> dict[str, Any]:
     """Its state as it is now."""
-    return {**current(cluster, cluster.guest(call)), "ha": {"managed": 0}}
+    return {
+        **current(cluster, cluster.guest(call)),
+        "ha": {"managed": int(call.vmid in cluster.ha)},
+    }
 
 
 @answers("GET /nodes/{node}/GUEST/{vmid}/config")
@@ -116,6 +116,9 @@ def configure_later(cluster: Cluster, call: Call) -> str:
 
 def _configure(cluster: Cluster, call: Call) -> Process:
     lock, text = cluster.file_lock(call.node, call.kind, call.vmid)
+    if cluster.faults.lock_strikes("config"):
+        yield Sleep(CONFIG_TIMEOUT)
+        raise PveError(text)
     hold = lock.take(CONFIG_TIMEOUT, text)
     try:
         yield hold
@@ -135,7 +138,7 @@ def _configure(cluster: Cluster, call: Call) -> Process:
             wrong = f"you can't use '-{key}' and -delete {key}' at the same time"
             raise refused_parameters({"delete": wrong})
         rights.check(cluster, call, [*wanted, *dropped], guest)
-        new = yield from _new_disks(cluster, call, guest, wanted)
+        new = yield from new_disks(cluster, call, guest, wanted)
         cluster.touch(guest)
         for key in dropped:
             guest.conf.pop(key, None)
@@ -144,54 +147,6 @@ def _configure(cluster: Cluster, call: Call) -> Process:
             guest.conf[key] = _with_card(cluster, call.kind, str(value)) if card else value
     finally:
         hold.give_back()
-
-
-def _new_disks(cluster: Cluster, call: Call, guest: Guest, wanted: dict[str, Any]) -> Process:
-    """Allocate what was asked for as STORAGE:GIB."""
-    made: dict[str, Any] = {}
-    for key, value in wanted.items():
-        parts = split(str(value), "file")
-        parts["file"] = parts.pop("volume", "") or parts.get("file", "")
-        found = re.fullmatch(r"([\w.-]+):(\d+(?:\.\d+)?)", parts["file"])
-        if rights.right(call.kind, key) != "VM.Config.Disk" or not found:
-            continue
-        storage = cluster.storage(found[1], call.node)
-        cluster.access.need(call.who, f"/storage/{storage.name}", "Datastore.AllocateSpace")
-        content = "images" if call.kind == "qemu" else "rootdir"
-        if not storage.takes(content):
-            raise refused_parameters({key: f"storage '{storage.name}' does not support {content}"})
-        yield from allocated(storage, call.node)
-        parts["file"] = volume(storage, guest.vmid, len(guest.disks()) + len(made))
-        made[key] = join({**parts, "size": to_text(int(float(found[2]) * GIB))}, "file")
-    return made
-
-
-@answers("PUT /nodes/{node}/GUEST/{vmid}/resize")
-def resize(cluster: Cluster, call: Call) -> str:
-    """Make a disk larger; it cannot be made smaller."""
-    guest = cluster.guest(call)
-    key, size = str(call.said["disk"]), str(call.said["size"])
-    if key not in guest.disks():
-        raise PveError(f"disk '{key}' does not exist")
-    old = to_bytes(guest.disks()[key].get("size", "0"))
-    new = old + to_bytes(size[1:]) if size.startswith("+") else to_bytes(size)
-    if new < old:
-        raise PveError("unable to shrink disk size")
-
-    def work(_task: Task) -> Process:
-        lock, text = cluster.file_lock(call.node, call.kind, call.vmid)
-        hold = lock.take(CONFIG_TIMEOUT, text)
-        try:
-            yield hold
-            guest.check_lock()
-            storage = cluster.storage(guest.disks()[key]["file"].partition(":")[0], call.node)
-            yield from allocated(storage, call.node)
-            cluster.touch(guest)
-            guest.conf[key] = join({**guest.disks()[key], "size": to_text(new)}, "file")
-        finally:
-            hold.give_back()
-
-    return cluster.begin(call, "resize", work)
 
 
 @answers("POST /nodes/{node}/GUEST/{vmid}/template")
@@ -210,6 +165,7 @@ def make_template(cluster: Cluster, call: Call) -> str:
         for key, disk in guest.disks().items():
             base = disk["file"].replace(f"vm-{guest.vmid}-", f"base-{guest.vmid}-")
             guest.conf[key] = join({**disk, "file": base}, "file")
+            cluster.volumes[base] = cluster.volumes.pop(disk["file"], guest.vmid)
         guest.conf["template"] = 1
 
     return cluster.begin(call, "qmtemplate" if call.kind == "qemu" else "vztemplate", work)
@@ -252,7 +208,7 @@ def _check_create(cluster: Cluster, call: Call) -> None:
     allowed = cluster.access.may(call.who, f"/vms/{call.vmid}", "VM.Allocate")
     if not allowed and not (pool and cluster.access.may(call.who, f"/pool/{pool}", "VM.Allocate")):
         raise refused_permission()
-    if call.kind == "lxc" and said["ostemplate"] not in cluster.settings.ostemplates:
+    if call.kind == "lxc" and not cluster.settings.has(said["ostemplate"], call.node):
         raise PveError(f"volume '{said['ostemplate']}' does not exist")
     content = "rootdir" if call.kind == "lxc" else "images"
     if "storage" in said or (call.kind == "lxc" and "rootfs" not in said):
@@ -270,13 +226,14 @@ def _creating(
     hold = lock.take(CONFIG_TIMEOUT, text)
     try:
         yield hold
-        made = yield from _new_disks(cluster, call, guest, wanted)
+        made = yield from new_disks(cluster, call, guest, wanted)
         if call.kind == "lxc":
             task.say(f"extracting archive '{call.said['ostemplate']}'")
             name = str(made.get("rootfs", "")).partition(":")[0]
             yield from copied(cluster.storage(name, call.node), call.node, UNPACK_GIB * GIB, task)
+        yield from _imported(cluster, call, made, task)
     except PveError:
-        yield from removed(cluster, guest)
+        yield from removed(cluster, guest, unreferenced=True)
         cluster.remove(guest)
         raise
     finally:
@@ -291,6 +248,16 @@ def _creating(
         cluster.into_pool(call.said["pool"], guest.vmid)
     if call.said.get("start"):
         yield from starting(cluster, guest, task)
+
+
+def _imported(cluster: Cluster, call: Call, made: dict[str, Any], task: Task) -> Process:
+    """Fill the disks that were to be made from an image."""
+    for key, value in made.items():
+        parts = split(str(value), "file")
+        if parts.pop("import-from", ""):
+            storage = cluster.storage(parts["file"].partition(":")[0], call.node)
+            yield from copied(storage, call.node, IMPORT_GIB * GIB, task)
+            made[key] = join({**parts, "size": f"{IMPORT_GIB}G"}, "file")
 
 
 def _defaults(call: Call) -> dict[str, Any]:
@@ -317,7 +284,8 @@ def destroy(cluster: Cluster, call: Call) -> str:
                 yield Sleep(cluster.nodes[guest.node].settings.stop_seconds)
                 guest.running = False
             guest.conf["lock"] = "destroyed"
-            yield from removed(cluster, guest)
+            also = bool(call.said.get("destroy-unreferenced-disks"))
+            yield from removed(cluster, guest, unreferenced=also)
             cluster.remove(guest)
             cluster.told(guest, "destroy")
         finally:
@@ -330,6 +298,7 @@ def _check_destroy(cluster: Cluster, call: Call) -> Guest:
     guest = cluster.guest(call)
     if guest.conf.get("protection"):
         raise PveError(f"can't remove {guest.word} {guest.vmid} - protection mode enabled")
+    check_destroy(cluster, call, guest)
     if call.kind == "lxc":
         guest.check_lock()
         if guest.running and not call.said.get("force"):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import time
 from typing import Any
 
 from essaim_lab.simulators.proxmox.cluster import Call, Cluster, answers
 from essaim_lab.simulators.proxmox.errors import PveError, refused_parameters
+from essaim_lab.simulators.proxmox.high_availability import guest_state, node_state
 from essaim_lab.simulators.proxmox.state import Guest, Node, Storage, to_bytes
 
 HIGHEST = 1_000_000
@@ -15,7 +18,8 @@ HIGHEST = 1_000_000
 def version(cluster: Cluster, _call: Call) -> dict[str, Any]:
     """Which Proxmox VE it says it is."""
     number = cluster.settings.version
-    return {"version": number, "release": number.rpartition(".")[0], "repoid": "simulator"}
+    release = ".".join(re.split(r"[.-]", number)[:2])
+    return {"version": number, "release": release, "repoid": "simulator"}
 
 
 @answers("GET /cluster/nextid")
@@ -80,7 +84,12 @@ def resources(cluster: Cluster, call: Call) -> list[dict[str, Any]]:
         found += _machines(cluster, call.who)
     if kind in (None, "node"):
         found += [
-            {"id": f"node/{node.name}", "type": "node", **_node(cluster, node)}
+            {
+                "id": f"node/{node.name}",
+                "type": "node",
+                **_seen_node(cluster, node, call.who),
+                **node_state(cluster, node.name),
+            }
             for node in cluster.nodes.values()
         ]
     if kind in (None, "storage"):
@@ -95,7 +104,7 @@ def _machines(cluster: Cluster, who: str) -> list[dict[str, Any]]:
     for vmid, guest in sorted(cluster.guests.items()):
         if not cluster.access.may(who, f"/vms/{vmid}", "VM.Audit"):
             continue
-        entry = machine(cluster, guest, gathered)
+        entry = {**machine(cluster, guest, gathered), **guest_state(cluster, vmid)}
         pool = pools.get(vmid)
         if pool and cluster.access.may(who, f"/pool/{pool}", "Pool.Audit"):
             entry["pool"] = pool
@@ -143,13 +152,21 @@ def _node(cluster: Cluster, node: Node) -> dict[str, Any]:
     }
 
 
+def _seen_node(cluster: Cluster, node: Node, who: str) -> dict[str, Any]:
+    """A node as somebody sees it: how big and how busy it is only auditors see."""
+    entry = _node(cluster, node)
+    if cluster.access.may(who, f"/nodes/{node.name}", "Sys.Audit"):
+        return entry
+    return {key: entry[key] for key in ("node", "status", "level")}
+
+
 def _storages(cluster: Cluster, who: str) -> list[dict[str, Any]]:
     found = []
     used = _all_used(cluster)
     for storage in cluster.storages.values():
         if not cluster.access.may(who, f"/storage/{storage.name}", "Datastore.Audit"):
             continue
-        for node in cluster.nodes.values():
+        for node in [each for each in cluster.nodes.values() if storage.is_on(each.name)]:
             settings = storage.settings
             found.append(
                 {
@@ -183,6 +200,8 @@ def _all_used(cluster: Cluster) -> dict[tuple[str, str], int]:
 def _used(
     cluster: Cluster, storage: Storage, node: str, known: dict[tuple[str, str], int] | None = None
 ) -> int:
+    if storage.full:
+        return storage.settings.size
     used = _all_used(cluster) if known is None else known
     places = cluster.nodes if storage.settings.shared else [node]
     return sum(used.get((storage.name, place), 0) for place in places)
@@ -194,13 +213,10 @@ def _used(
 @answers("GET /nodes")
 def nodes(cluster: Cluster, call: Call) -> list[dict[str, Any]]:
     """The nodes; how busy they are is for those who may audit them."""
-    found = []
-    for node in cluster.nodes.values():
-        entry = _node(cluster, node)
-        if not cluster.access.may(call.who, f"/nodes/{node.name}", "Sys.Audit"):
-            entry = {key: entry[key] for key in ("node", "status", "level")}
-        found.append({"id": f"node/{node.name}", "type": "node", **entry})
-    return found
+    return [
+        {"id": f"node/{node.name}", "type": "node", **_seen_node(cluster, node, call.who)}
+        for node in cluster.nodes.values()
+    ]
 
 
 @answers("GET /nodes/{node}/status")
@@ -221,21 +237,31 @@ def node_status(cluster: Cluster, call: Call) -> dict[str, Any]:
 
 @answers("GET /nodes/{node}/network")
 def network(cluster: Cluster, call: Call) -> list[dict[str, Any]]:
-    """The cards and bridges of a node; of bridges that are asked for, those one may use."""
+    """The cards of a node, and those of its bridges that one may use."""
     kind = str(call.said.get("type", ""))
     found = [
         {"iface": name, "type": "bridge", "active": 1, "autostart": 1, "bridge_vlan_aware": 1}
         for name in cluster.nodes[call.node].settings.bridges or cluster.settings.bridges
+        if cluster.access.may_see_bridge(call.who, name)
     ]
+    if kind == "any_bridge":
+        rows = cluster.settings.vnets.items()
+        found += [
+            {"iface": name, "type": "vnet", "active": 1}
+            for name, zone in rows
+            if cluster.access.may_any(call.who, f"/sdn/zones/{zone}/{name}", "SDN.Audit", "SDN.Use")
+        ]
     if kind.startswith("any_"):
-        return [row for row in found if _may_plug(cluster, call.who, str(row["iface"]))]
+        return found
     found.append({"iface": "eno1", "type": "eth", "active": 1, "autostart": 1})
     return [row for row in found if kind in ("", row["type"])]
 
 
-def _may_plug(cluster: Cluster, who: str, bridge: str) -> bool:
-    there = cluster.access.privileges(who, f"/sdn/zones/localnetwork/{bridge}")
-    return not there.isdisjoint(("SDN.Use", "SDN.Audit"))
+@answers("GET /nodes/{node}/time")
+def node_time(cluster: Cluster, call: Call) -> dict[str, Any]:
+    """The clock of a node: the wall's, whatever the speed of the simulation."""
+    now = int(time.time() + cluster.nodes[call.node].settings.clock_ahead)
+    return {"time": now, "localtime": now, "timezone": "UTC"}
 
 
 @answers("GET /storage")
@@ -247,6 +273,7 @@ def storages(cluster: Cluster, call: Call) -> list[dict[str, Any]]:
             "type": storage.settings.type,
             "content": storage.settings.content,
             "shared": int(storage.settings.shared),
+            **({"nodes": ",".join(having)} if (having := storage.settings.nodes) else {}),
         }
         for storage in cluster.storages.values()
         if _may_see(cluster, call.who, storage.name)
@@ -282,6 +309,7 @@ def node_storages(cluster: Cluster, call: Call) -> list[dict[str, Any]]:
         if _may_see(cluster, call.who, storage.name)
         and (not wanted or any(storage.takes(each) for each in wanted))
         and call.said.get("storage", storage.name) == storage.name
+        and storage.is_on(call.node)
     ]
 
 
@@ -291,26 +319,42 @@ def storage_status(cluster: Cluster, call: Call) -> dict[str, Any]:
     return _state(cluster, cluster.storage(call.said["storage"], call.node), call.node)
 
 
+def _stock(cluster: Cluster, storage: Storage, node: str) -> list[dict[str, Any]]:
+    """What machines are made from: archives of containers, disk images, CDs."""
+    settings = cluster.settings
+    kinds = (
+        ("vztmpl", "tzst", settings.ostemplates),
+        ("import", "qcow2", settings.disk_images),
+        ("iso", "iso", settings.isos),
+    )
+    return [
+        {"volid": volid, "content": kind, "format": form, "size": 126 << 20}
+        for kind, form, volids in kinds
+        for volid in volids
+        if volid.startswith(f"{storage.name}:") and settings.has(volid, node)
+    ]
+
+
 @answers("GET /nodes/{node}/storage/{storage}/content")
 def content(cluster: Cluster, call: Call) -> list[dict[str, Any]]:
     """The volumes on a storage."""
     storage = cluster.storage(call.said["storage"], call.node)
-    found: list[dict[str, Any]] = []
-    if storage.takes("vztmpl"):
-        found += [
-            {"volid": volid, "content": "vztmpl", "format": "tzst", "size": 126 << 20}
-            for volid in cluster.settings.ostemplates
-            if volid.startswith(f"{storage.name}:")
-        ]
+    found = _stock(cluster, storage, call.node)
+    referenced = set()
     for guest in cluster.guests.values():
-        if not storage.settings.shared and guest.node != call.node:
-            continue
         for disk in guest.disks().values():
-            if disk["file"].startswith(f"{storage.name}:"):
+            referenced.add(disk["file"])
+            here = storage.settings.shared or guest.node == call.node
+            if here and disk["file"].startswith(f"{storage.name}:"):
                 kind = "images" if guest.kind == "qemu" else "rootdir"
                 entry = {"volid": disk["file"], "vmid": guest.vmid, "content": kind}
                 entry |= {"format": "raw", "size": to_bytes(disk.get("size", "0"))}
                 found.append(entry)
+    found += [
+        {"volid": file, "vmid": vmid, "content": "images", "format": "raw", "size": 0}
+        for file, vmid in cluster.volumes.items()
+        if file not in referenced and file.startswith(f"{storage.name}:")
+    ]
     wanted = call.said.get("content")
     owner = call.said.get("vmid")
     return [

@@ -5,27 +5,32 @@ from __future__ import annotations
 import ipaddress
 from typing import Any
 
+from essaim_lab.simulators.proxmox.access import ROOT
 from essaim_lab.simulators.proxmox.cluster import Call, Cluster, answers
-from essaim_lab.simulators.proxmox.errors import PveError, refused_permission
+from essaim_lab.simulators.proxmox.errors import PveError
 from essaim_lab.simulators.proxmox.kernel import Process, Sleep
+from essaim_lab.simulators.proxmox.roles import guards_bridges
 from essaim_lab.simulators.proxmox.schema import split
 from essaim_lab.simulators.proxmox.state import Guest
 
-AGENT_SECONDS = 5.0  #: after a start, until the agent in a virtual machine answers
-
 
 def check_bridge(cluster: Cluster, who: str, card: str) -> None:
-    """Refuse a card on a bridge somebody has no right to."""
+    """Refuse a card on a bridge somebody has no right to; version 7 asks for none.
+
+    A card with a VLAN needs the right on that VLAN: one on the bridge that goes on below will do.
+    """
     parts = split(card)
     bridge = parts.get("bridge")
-    if not bridge:
+    if not bridge or who == ROOT or not guards_bridges(cluster.access.version):
         return
-    place = f"/sdn/zones/localnetwork/{bridge}"
-    tagged = f"{place}/{parts['tag']}" if "tag" in parts else place
-    if not (
-        cluster.access.may(who, place, "SDN.Use") or cluster.access.may(who, tagged, "SDN.Use")
-    ):
-        raise refused_permission(f"{tagged}, SDN.Use")
+    place = f"/sdn/zones/{cluster.settings.vnets.get(bridge, 'localnetwork')}/{bridge}"
+    vlans = [parts["tag"]] if "tag" in parts else []
+    for words in parts.get("trunks", "").split(";"):
+        first, _, last = words.partition("-")
+        if first:
+            vlans += [str(vlan) for vlan in range(int(first), int(last or first) + 1)]
+    for path in [f"{place}/{vlan}" for vlan in vlans] or [place]:
+        cluster.access.need(who, path, "SDN.Use")
 
 
 def mac(card: str) -> str:
@@ -38,13 +43,19 @@ def mac(card: str) -> str:
 def address(guest: Guest, number: int) -> str:
     """What the card was given, with its mask: what was set, or else by DHCP."""
     card = split(str(guest.conf.get(f"net{number}", "")))
-    said = card if guest.kind == "lxc" else split(str(guest.conf.get(f"ipconfig{number}", "")))
+    said = card if guest.kind == "lxc" else _told(guest, number)
     given = said.get("ip", "dhcp" if guest.kind == "qemu" else "manual")
     if given == "dhcp":
         # A network of our own invention, where every machine always gets the same address.
         base = int(ipaddress.ip_address("10.128.0.0"))
         return f"{ipaddress.ip_address(base + number * (1 << 21) + guest.vmid % (1 << 21))}/10"
     return "" if given == "manual" else given
+
+
+def _told(guest: Guest, number: int) -> dict[str, str]:
+    """What cloud-init in a virtual machine is told: nothing without a drive to read it from."""
+    drive = any("cloudinit" in str(value) for value in guest.conf.values())
+    return split(str(guest.conf.get(f"ipconfig{number}", ""))) if drive else {}
 
 
 def bridges(guest: Guest) -> set[str]:
@@ -65,7 +76,8 @@ def cards(guest: Guest) -> list[dict[str, Any]]:
     return found
 
 
-def _addresses(ip: str) -> list[dict[str, Any]]:
+def addresses(ip: str) -> list[dict[str, Any]]:
+    """An address with its mask, as the API writes it."""
     if not ip:
         return []
     plain, _, prefix = ip.partition("/")
@@ -83,51 +95,9 @@ def interfaces(cluster: Cluster, call: Call) -> Any:
     for card in cards(guest):
         entry = {"name": card["name"], "hwaddr": card["mac"], "hardware-address": card["mac"]}
         if card["ip"]:
-            entry |= {"inet": card["ip"], "ip-addresses": _addresses(card["ip"])}
+            entry |= {"inet": card["ip"], "ip-addresses": addresses(card["ip"])}
         found.append(entry)
     return found
-
-
-def _agent(cluster: Cluster, call: Call) -> Guest:
-    guest = cluster.guest(call)
-    if not str(guest.conf.get("agent", "")).startswith(("1", "enabled=1")):
-        raise PveError("No QEMU guest agent configured")
-    if not guest.running:
-        raise PveError(f"VM {guest.vmid} is not running")
-    return guest
-
-
-def _asked(cluster: Cluster, call: Call) -> Process:
-    """The agent answers some seconds after the start; before, it is waited for in vain."""
-    guest = _agent(cluster, call)
-    if cluster.kernel.now < guest.started + AGENT_SECONDS:
-        yield Sleep(min(3.0, guest.started + AGENT_SECONDS - cluster.kernel.now))
-        if cluster.kernel.now < guest.started + AGENT_SECONDS:
-            raise PveError("QEMU guest agent is not running")
-    return guest
-
-
-@answers("GET /nodes/{node}/qemu/{vmid}/agent/network-get-interfaces")
-def agent_interfaces(cluster: Cluster, call: Call) -> Process:
-    """What the agent in a virtual machine says of its cards."""
-    guest = yield from _asked(cluster, call)
-    return {
-        "result": [
-            {
-                "name": card["name"],
-                "hardware-address": card["mac"],
-                "ip-addresses": _addresses(card["ip"]),
-            }
-            for card in cards(guest)
-        ]
-    }
-
-
-@answers("POST /nodes/{node}/qemu/{vmid}/agent/ping")
-def ping(cluster: Cluster, call: Call) -> Process:
-    """Whether the agent answers."""
-    yield from _asked(cluster, call)
-    return {"result": {}}
 
 
 @answers("POST /nodes/{node}/GUEST/{vmid}/vncproxy")

@@ -6,7 +6,7 @@ import re
 import uuid
 from typing import Any
 
-from essaim_lab.simulators.proxmox.access import PRIVILEGES, Token, User, is_place
+from essaim_lab.simulators.proxmox.access import Token, User
 from essaim_lab.simulators.proxmox.cluster import Call, Cluster, answers
 from essaim_lab.simulators.proxmox.errors import PveError, refused_parameters
 
@@ -154,7 +154,7 @@ def create_role(cluster: Cluster, call: Call) -> None:
     if name in cluster.access.roles:
         raise PveError(f"create role failed: role '{name}' already exists")
     for privilege in wanted:
-        if privilege not in PRIVILEGES:
+        if privilege not in cluster.access.all_privileges:
             raise PveError(f"create role failed: invalid privilege '{privilege}'")
     cluster.access.roles[name] = frozenset(wanted)
     cluster.access.changed()
@@ -251,7 +251,7 @@ def change_acl(cluster: Cluster, call: Call) -> None:
     if not any(said.get(key) for key in ("users", "groups", "tokens")):
         text = "either 'users', 'groups' or 'tokens' is required."
         raise refused_parameters(dict.fromkeys(("users", "groups", "tokens"), text))
-    if not is_place(path):
+    if not access.is_path(path) and not said.get("delete"):
         raise refused_parameters({"path": f"invalid ACL path '{said['path']}'"})
     for role in _words(said["roles"]):
         if role not in access.roles:
@@ -277,9 +277,16 @@ def _meant(cluster: Cluster, call: Call) -> list[tuple[str, str]]:
     ):
         for who in _words(call.said.get(f"{kind}s")):
             if not exists(who):
-                raise PveError(f"ACL update failed: {kind} '{who}' does not exist")
+                raise PveError(f"ACL update failed: {_unknown(kind, who)}")
             found.append((kind, who))
     return found
+
+
+def _unknown(kind: str, who: str) -> str:
+    owner, mark, token = who.partition("!")
+    return (
+        f"no such token '{token}' for user '{owner}'" if mark else f"{kind} '{who}' does not exist"
+    )
 
 
 def _check_gift(cluster: Cluster, call: Call, path: str, role: str) -> None:
@@ -297,16 +304,19 @@ def _check_gift(cluster: Cluster, call: Call, path: str, role: str) -> None:
 @answers("GET /access/permissions")
 def permissions(cluster: Cluster, call: Call) -> dict[str, Any]:
     """What somebody may do, by place."""
-    who = call.said.get("userid", call.who)
+    who, access = call.said.get("userid", call.who), cluster.access
     if who != call.who and not who.startswith(f"{call.who}!"):
-        cluster.access.need(call.who, "/access", "Sys.Audit")
-    places = {"/", "/access", "/nodes", "/pool", "/sdn", "/storage", "/vms"}
-    places |= {key[0] for key in cluster.access.rules}
+        access.need(call.who, "/access", "Sys.Audit")
     if "path" in call.said:
-        places = {call.said["path"]}
-    found = {place: cluster.access.privileges(who, place) for place in sorted(places)}
-    return {
-        place: dict.fromkeys(sorted(privileges), 1)
-        for place, privileges in found.items()
-        if privileges
-    }
+        return {call.said["path"]: _flags(cluster, who, call.said["path"])}
+    places = {"/", "/access", "/access/groups", "/nodes", "/pool", "/sdn", "/storage", "/vms"}
+    places |= {key[0] for key in access.rules}
+    places |= {path for pool in cluster.pools.values() for path in pool.paths}
+    found = {place: _flags(cluster, who, place) for place in sorted(places)}
+    return {place: flags for place, flags in found.items() if flags}
+
+
+def _flags(cluster: Cluster, who: str, path: str) -> dict[str, int]:
+    """Privilege -> 1 when it holds below that place too, else 0."""
+    granted = cluster.access.granted(who, path)
+    return {privilege: int(goes_on) for privilege, goes_on in sorted(granted.items())}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from essaim_lab.simulators.proxmox.cluster import Call, Cluster, answers
+from essaim_lab.simulators.proxmox.cluster import ROOT, Call, Cluster, answers
 from essaim_lab.simulators.proxmox.errors import PveError
+from essaim_lab.simulators.proxmox.high_availability import request
 from essaim_lab.simulators.proxmox.kernel import Process, Sleep
 from essaim_lab.simulators.proxmox.network import bridges
 from essaim_lab.simulators.proxmox.settings import NodeSettings
@@ -86,6 +88,16 @@ def _plugged(cluster: Cluster, guest: Guest, task: Task) -> None:
             raise PveError(f"startup for container '{guest.vmid}' failed")
 
 
+def _begun(cluster: Cluster, call: Call, name: str, work: Callable[[Task], Process]) -> str:
+    """Begin a task, or let the HA manager do it as root if it looks after the guest."""
+    kind = f"{_NAMES[call.kind]}{name}"
+    if call.vmid not in cluster.ha:
+        return cluster.begin(call, kind, work)
+    state = "started" if name == "start" else "stopped"
+    by_root = replace(call, who=ROOT)
+    return request(cluster, call, state, lambda: cluster.begin(by_root, kind, work))
+
+
 @answers("POST /nodes/{node}/GUEST/{vmid}/status/start")
 def start(cluster: Cluster, call: Call) -> str:
     """Power it on."""
@@ -102,7 +114,7 @@ def start(cluster: Cluster, call: Call) -> str:
             raise PveError(f"{found.word} {found.vmid} already running")
         yield from starting(cluster, found, task)
 
-    return cluster.begin(call, f"{_NAMES[call.kind]}start", _locked(cluster, call, work))
+    return _begun(cluster, call, "start", _locked(cluster, call, work))
 
 
 @answers("POST /nodes/{node}/GUEST/{vmid}/status/stop")
@@ -139,7 +151,7 @@ def _stopping(cluster: Cluster, call: Call, name: str, seconds: Callable[[Guest]
         found.running = False
         cluster.told(found, "stop")
 
-    return cluster.begin(call, f"{_NAMES[call.kind]}{name}", _locked(cluster, call, work))
+    return _begun(cluster, call, name, _locked(cluster, call, work))
 
 
 @answers("POST /nodes/{node}/GUEST/{vmid}/status/reboot")

@@ -75,13 +75,19 @@ class Endpoint:
             needed = found.get("requires")
             if isinstance(needed, str) and needed not in given:
                 errors[needed] = f"missing property required by '{name}'"
-            wrong = complaint(found, str(value), name)
+            wrong, values[name] = _read(found, value, name)
             if wrong:
                 errors[name] = wrong
-            values[name] = typed(found, str(value))
         if errors:
             raise refused_parameters(errors)
         return values
+
+
+def _read(spec: Mapping[str, Any], value: Any, name: str) -> tuple[str, Any]:
+    """Say what is wrong with a value, and give it its type; one that was said alone is a list."""
+    if spec.get("type") == "array":
+        return "", value if isinstance(value, list) else [str(value)]
+    return complaint(spec, str(value), name), typed(spec, str(value))
 
 
 def typed(spec: Mapping[str, Any], text: str) -> Any:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+from essaim_lab.simulators.proxmox.roles import RELEASES
 
 GIB = 1 << 30
 
@@ -23,6 +25,7 @@ class StorageSettings:
     free_seconds: float = 0.2  #: to remove a disk; one at a time, under the storage's lock
     lock_timeout: float = 10.0  #: whoever waits longer for the storage's lock fails
     size: int = 64 << 40
+    nodes: tuple[str, ...] = ()  #: that have it; else all of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +43,7 @@ class NodeSettings:
     snapshot_seconds: float = 1.0
     start_timeout: float = 0.0  #: a start that takes longer fails; 0: none does
     bridges: tuple[str, ...] = ()  #: of its own; else those of the cluster
+    clock_ahead: float = 0.0  #: seconds that its clock is ahead of ours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +56,8 @@ class TemplateSettings:
     node: str
     storage: str
     gib: int = 8
+    disk: str = ""  #: what it boots from; else rootfs, or scsi0
+    cloud_init: bool = True  #: whether a virtual machine has a drive for cloud-init
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +76,9 @@ class Settings:
     recent_tasks: int = 25
     archive: int = 2000  #: finished tasks a node remembers
     cluster: str = "lab"
-    version: str = "8.4.1"
+    version: str = RELEASES[8]
     bridges: tuple[str, ...] = ("vmbr0", "vmbr1", "vibr279")
+    vnets: Mapping[str, str] = field(default_factory=dict)  #: of SDN, with the zone of each
     ostemplates: tuple[str, ...] = field(
         default=(
             "dirs-nfs:vztmpl/debian-11-standard_11.6-1_amd64.tar.zst",
@@ -80,6 +87,18 @@ class Settings:
             "local:vztmpl/ubuntu-24.04-standard_24.04-2_amd64.tar.zst",
         )
     )
+    isos: tuple[str, ...] = ("local:iso/debian-12.9.0-amd64-netinst.iso",)
+    #: Archives and images that only these nodes have, on storages that are not shared.
+    only_on: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    #: Disk images that virtual machines are made from, with their size in GiB.
+    disk_images: Mapping[str, int] = field(
+        default_factory=lambda: {"local:import/debian-12.qcow2": 3}
+    )
+
+    def has(self, volume: str, node: str) -> bool:
+        """Whether a node has that archive or image."""
+        every = (*self.ostemplates, *self.isos, *self.disk_images)
+        return volume in every and node in self.only_on.get(volume, (node,))
 
 
 def usual(
@@ -93,6 +112,7 @@ def usual(
     seed: int = 0,
     stats_seconds: float = 10.0,
     slow_listing: float = 0.0,
+    version: int = 8,
 ) -> Settings:
     """A cluster as schools have it: pve1 … pveN, Ceph for machines, `templates` of each kind.
 
@@ -103,7 +123,9 @@ def usual(
     names = [f"pve{number}" for number in range(1, nodes + 1)]
     places = tuple(_renamed(like, name) for name in names)
     kept = tuple(storages) or (StorageSettings(name="vol-ceph-1"),)
-    local = StorageSettings(name="local", type="dir", shared=False, content="iso,vztmpl,backup")
+    local = StorageSettings(
+        name="local", type="dir", shared=False, content="iso,vztmpl,backup,import"
+    )
     nfs = StorageSettings(name="dirs-nfs", type="nfs", content="iso,vztmpl")
     thin = StorageSettings(name="local-lvm", type="lvmthin", shared=False, copies=2)
     made = []
@@ -127,6 +149,7 @@ def usual(
         seed=seed,
         stats_seconds=stats_seconds,
         slow_listing=slow_listing,
+        version=RELEASES[version],
     )
 
 

@@ -13,6 +13,8 @@ from typing import Any, Self
 
 from essaim_lab.simulators.proxmox import (  # noqa: F401 - each registers what it answers
     clones,
+    drives,
+    guest_agent,
     guests,
     listings,
     network,
@@ -28,17 +30,17 @@ from essaim_lab.simulators.proxmox.certificates import make
 from essaim_lab.simulators.proxmox.clock import Clock, WallClock
 from essaim_lab.simulators.proxmox.cluster import OK, Answer, Cluster, Request
 from essaim_lab.simulators.proxmox.errors import PveError
+from essaim_lab.simulators.proxmox.narrow_token import grant_narrow
 from essaim_lab.simulators.proxmox.settings import NodeSettings, Settings, StorageSettings, usual
 from essaim_lab.simulators.proxmox.state import Pool
 from essaim_lab.simulators.proxmox.web import Server
 
-#: All that a control plane needs, on everything: what to give to its token, and no more.
-PLANE = (
-    "VM.Allocate,VM.Audit,VM.Clone,VM.Config.CPU,VM.Config.Cloudinit,VM.Config.Disk,"
-    "VM.Config.HWType,VM.Config.Memory,VM.Config.Network,VM.Config.Options,VM.Console,VM.Monitor,"
-    "VM.PowerMgmt,VM.Snapshot,VM.Snapshot.Rollback,Datastore.AllocateSpace,Datastore.Audit,"
-    "Pool.Audit,Pool.Allocate,SDN.Use,Sys.Audit"
-)
+#: What a wide token may do on every path; those that a version does not have are left out.
+PLANE = """VM.Allocate VM.Audit VM.Clone VM.Config.CDROM VM.Config.CPU VM.Config.Cloudinit
+    VM.Config.Disk VM.Config.HWType VM.Config.Memory VM.Config.Network VM.Config.Options VM.Console
+    VM.GuestAgent.Audit VM.GuestAgent.Unrestricted VM.Monitor VM.PowerMgmt VM.Snapshot
+    VM.Snapshot.Rollback Datastore.AllocateSpace Datastore.Audit Pool.Audit Pool.Allocate SDN.Use
+    Sys.Audit"""
 
 
 class Simulator:
@@ -69,6 +71,8 @@ class Simulator:
         stats_seconds: float = 10.0,
         slow_listing: float = 0.0,
         doors: bool = False,
+        strict: bool = False,
+        version: int = 8,
         settings: Settings | None = None,
     ) -> None:
         self.settings = settings or usual(
@@ -81,7 +85,9 @@ class Simulator:
             seed=seed,
             stats_seconds=stats_seconds,
             slow_listing=slow_listing,
+            version=version,
         )
+        self.strict = strict  #: whether the token of the control plane has narrow rights only
         self.clock: Clock = clock or WallClock(speed)
         self.cluster = Cluster(self.settings, self.clock)
         self.token, self.secret = f"{ROOT}!lab", str(uuid.uuid4())
@@ -102,10 +108,13 @@ class Simulator:
         access = self.cluster.access
         access.users[ROOT].password = self.password
         access.users[ROOT].tokens["lab"] = Token(self.secret, privsep=False)
-        access.roles["EssaimPlane"] = frozenset(PLANE.split(","))
+        access.roles["EssaimPlane"] = access.all_privileges & set(PLANE.split())
         access.users["essaim@pve"] = User(tokens={"plane": Token(self.plane_secret, privsep=False)})
-        self.cluster.grant("/", "essaim@pve", "EssaimPlane")
         self.cluster.pools["students"] = Pool("machines of students")
+        if self.strict:
+            grant_narrow(self.cluster, "essaim@pve", "students")
+        else:
+            self.cluster.grant("/", "essaim@pve", "EssaimPlane")
 
     @property
     def url(self) -> str:
@@ -141,7 +150,7 @@ class Simulator:
     def __exit__(self, *_error: object) -> None:
         self.close()
 
-    def ask(self, method: str, path: str, **said: Any) -> Any:
+    def ask(self, method: str, path: str, /, **said: Any) -> Any:
         """Ask as root, without HTTPS: gives the data, or raises PveError.
 
         A dash in a parameter's name is written as two underscores.

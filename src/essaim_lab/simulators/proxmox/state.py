@@ -40,6 +40,7 @@ class Node:
     settings: NodeSettings
     starts: Station
     online: bool = True
+    maintenance: bool = False
     pid: int = 1000
 
     @property
@@ -56,11 +57,16 @@ class Storage:
     kernel: Kernel
     locks: dict[str, Lock] = field(default_factory=dict)
     stations: dict[str, Station] = field(default_factory=dict)
+    full: bool = False  #: whether nothing more can be put there
 
     @property
     def name(self) -> str:
         """What it is called."""
         return self.settings.name
+
+    def is_on(self, node: str) -> bool:
+        """Whether a node has it."""
+        return not self.settings.nodes or node in self.settings.nodes
 
     def lock(self, node: str) -> Lock:
         """What allocations wait for."""
@@ -78,6 +84,18 @@ class Storage:
         if self.settings.shared:
             return f"cfs-lock 'storage-{self.name}' error: got lock request timeout"
         return f"can't lock file '/var/lock/pve-manager/pve-storage-{self.name}' - got timeout"
+
+    def full_text(self) -> str:
+        """What is said to whoever wants room on it when there is none."""
+        name = f"{self.name}/vm-disk"
+        said = {
+            "lvm": "not enough free space (0 < 8388608)",
+            "lvmthin": f"lvcreate '{name}' error:   Cannot create new thin volume, free space in"
+            f" thin pool {self.name}/data reached threshold.",
+            "zfspool": f"zfs error: cannot create '{name}': out of space",
+            "rbd": f"rbd create '{name}' error: rbd: create error: (28) No space left on device",
+        }
+        return said.get(self.settings.type, "unable to create image: No space left on device")
 
     def takes(self, content: str) -> bool:
         """Whether such things may be put there."""
@@ -115,6 +133,9 @@ class Guest:
     shown: dict[str, Any] | None = None
     shown_at: float = -1.0
     changed: float = 0.0
+    #: Of the guest agent: files of a machine that is not real, and commands that were begun.
+    files: dict[str, bytes] = field(default_factory=dict, repr=False)
+    processes: dict[int, Any] = field(default_factory=dict, repr=False)
 
     @property
     def word(self) -> str:

@@ -11,7 +11,7 @@ from essaim_lab.simulators.proxmox.state import Guest
 
 def template(each: TemplateSettings, new_mac: Callable[[], str]) -> Guest:
     """Make a machine others are cloned from."""
-    key = "rootfs" if each.kind == "lxc" else "scsi0"
+    key = each.disk or ("rootfs" if each.kind == "lxc" else "scsi0")
     conf: dict[str, Any] = {
         key: f"{each.storage}:base-{each.vmid}-disk-0,size={each.gib}G",
         "memory": 512 if each.kind == "lxc" else 2048,
@@ -24,5 +24,7 @@ def template(each: TemplateSettings, new_mac: Callable[[], str]) -> Guest:
         conf |= {"net0": net, "unprivileged": 1}
     else:
         conf |= {"name": each.name, "agent": "1", "ostype": "l26", "scsihw": "virtio-scsi-pci"}
-        conf |= {"net0": f"virtio={new_mac()},bridge=vmbr0", "boot": "order=scsi0"}
+        conf |= {"net0": f"virtio={new_mac()},bridge=vmbr0", "boot": f"order={key}"}
+        if each.cloud_init:
+            conf["ide2"] = f"{each.storage}:vm-{each.vmid}-cloudinit,media=cdrom,size=4M"
     return Guest(each.vmid, each.kind, each.node, conf)

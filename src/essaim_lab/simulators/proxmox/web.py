@@ -308,10 +308,25 @@ def _said(method: str, query: str, headers: dict[str, str], body: bytes) -> dict
     if headers.get("content-type", "").startswith("application/json"):
         given = json.loads(body)
         return {**said, **{key: _plain(value) for key, value in given.items()}}
-    return {**said, **dict(parse_qsl(body.decode(), keep_blank_values=True))}
+    return {**said, **_form(body.decode())}
 
 
-def _plain(value: Any) -> str:
+def _form(text: str) -> dict[str, Any]:
+    """Read a form; what is said several times is a list."""
+    said: dict[str, Any] = {}
+    for key, value in parse_qsl(text, keep_blank_values=True):
+        before = said.get(key)
+        said[key] = value if before is None else [*_listed(before), value]
+    return said
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
     return str(int(value)) if isinstance(value, bool) else str(value)
 
 

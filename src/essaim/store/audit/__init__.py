@@ -1,0 +1,1 @@
+"""The audit trail's table, and what is done with it."""
