@@ -5,9 +5,9 @@ import sqlalchemy as sa
 
 from essaim.model.errors import ReplayError, UnauthorisedError
 from essaim.model.fleet import Beat, LeaseState, NodeState, Wish
+from essaim.store.schema import enrolment, pulse
 from essaim.store.schema import lease as lease_table
 from essaim.store.schema import node as node_table
-from essaim.store.schema import pulse
 from essaim.usecases.credentials import digest
 from usecases.plane import KEY, Plane, beat, machine, together
 
@@ -352,9 +352,11 @@ def test_nodes_are_counted_by_state(plane):
 
 def test_enrolments_that_are_over_are_forgotten(plane):
     plane.fleet.enrol("over", uses=1, seconds=0)
-    plane.fleet.enrol("good", uses=1, seconds=3600)
+    plane.fleet.enrol("good", uses=1, seconds=7200)
     assert plane.fleet.enrolments.prune(3600) == 0
-    assert plane.fleet.enrolments.prune(-1) == 1
+    an_hour_ago = sa.update(enrolment).values(expires_at=enrolment.c.expires_at - 3_600_000)
+    plane.database.write(lambda c: c.execute(an_hour_ago))
+    assert plane.fleet.enrolments.prune(1800) == 1
     assert plane.fleet.register("good", machine("one"), "credential")
 
 

@@ -129,8 +129,11 @@ def test_of_many_who_show_one_token_at_most_one_is_served(people):
 def test_old_sessions_are_forgotten_with_their_tokens(people, database):
     ann = people.add("ann", "hash")
     opened(people, ann.id, "old", 0)
-    opened(people, ann.id, "new", 3600)
-    assert people.prune(-1) == 1
+    opened(people, ann.id, "new", 7200)
+    assert people.prune(3600) == 0
+    an_hour_ago = sa.update(session).values(expires_at=session.c.expires_at - 3_600_000)
+    database.write(lambda c: c.execute(an_hour_ago))
+    assert people.prune(1800) == 1
     left = database.read(lambda c: c.execute(sa.select(refresh.c.digest)).scalars().all())
     assert left == ["new"]
     assert database.read(lambda c: c.execute(sa.select(session.c.id)).all()) != []
