@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import stat
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -58,13 +64,58 @@ if os.fork() == 0:
 TABLE = "grep -c /home/l- /proc/self/mountinfo || :"
 
 
+#: Makes a device of the computer appear in a machine, which can make none itself.
+SHOW = """
+import os, sys
+from essaim.drivers.sandbox import linux
+device, pid = sys.argv[1:]
+tree = linux.clone_mount(device)
+linux.setns(os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY), linux.CLONE_NEWNS)
+linux.attach(tree, "/dev/fuse")
+"""
+#: Ends all file systems in user space of these ids.  A process that waits for itself cannot be
+#: killed, and its machine could not end.
+ABORT = """
+import sys
+from pathlib import Path
+from essaim.drivers.sandbox import linux
+first, count, place = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+linux.mount("fusectl", str(place), "fusectl")
+for connection in place.iterdir():
+    if first <= connection.stat().st_uid < first + count:
+        (connection / "abort").write_text("1")
+"""
+
+
 @pytest.fixture
-def fuse(box):
-    """Let the machine have file systems in user space, as most have."""
-    made = box.sh("test -e /dev/fuse || mknod -m 666 /dev/fuse c 10 229; : </dev/fuse", ok=False)
-    if made.exit_code:
-        pytest.skip("this machine cannot have file systems in user space")
-    box.sh("chmod 666 /dev/fuse")
+def fuse(box, tmp_path):
+    """Let the machine have file systems in user space, as most computers do."""
+    first = first_process(box)
+    if box.sh("test -c /dev/fuse", ok=False).exit_code:
+        device = tmp_path / "fuse"
+        os.mknod(device, stat.S_IFCHR, os.makedev(10, 229))
+        device.chmod(0o666)
+        box.sh("touch /dev/fuse")
+        subprocess.run([sys.executable, "-c", SHOW, str(device), first], check=True)
+    if box.sh(": </dev/fuse", ok=False).exit_code:
+        pytest.skip("this kernel has no file systems in user space")
+    yield
+    _, outside, count = Path(f"/proc/{first}/uid_map").read_text().split()
+    if outside != "0":  # its ids are nobody else's
+        place = tmp_path / "connections"
+        place.mkdir()
+        words = ["unshare", "--mount", sys.executable, "-c", ABORT, outside, count, str(place)]
+        subprocess.run(words, check=True)
+
+
+def first_process(box) -> str:
+    """The machine's first process, as the computer numbers it."""
+    namespace = box.sh("readlink /proc/1/ns/pid").stdout.strip()
+    for each in Path("/proc").glob("[0-9]*/ns/pid"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+            if str(each.readlink()) == namespace:
+                return each.parts[2]
+    raise AssertionError(f"no process in {namespace}")
 
 
 def take(box, lease) -> tuple[str, int]:
