@@ -39,8 +39,9 @@ def refused(front: Front, via: Callable[[int], str], **more: str) -> None:
 class Front:
     """An API as `essaim api` serves it, behind a proxy."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, app: App) -> None:
         self._url = url
+        self.app = app
         self._clients: dict[str, httpx.Client] = {}
 
     def login(self, body: dict[str, str], via: str = "", peer: str = PROXY) -> httpx.Response:
@@ -74,7 +75,7 @@ def front(tmp_path):
         server = ApiServer(app, [listener], gateway=("localhost", 2222), url=url)
         server.start()
         stack.callback(server.stop)
-        made = Front(url)
+        made = Front(url, app)
         stack.callback(made.close)
         yield made
 
@@ -97,6 +98,15 @@ def test_nobody_gets_more_guesses_by_saying_to_be_somebody_else(front):
     # Past the proxy nothing that is said counts.
     refused(front, lambda number: f"192.0.2.{number}", peer="127.0.0.3")
     assert front.login(RIGHT, "192.0.2.0").status_code == 200
+
+
+def test_the_audit_trail_names_the_client_and_not_the_proxy(front):
+    front.login(wrong("admin"), f"192.0.2.1, {GUESSER}")
+    front.login(RIGHT, OTHER)
+    front.login(RIGHT, "192.0.2.1", peer="127.0.0.3")  # no proxy of ours: it speaks for itself
+    front.app.audit.seal()
+    found = [(each.entry.outcome, each.entry.address) for each in front.app.audit.entries()]
+    assert found == [("refused", GUESSER), ("done", OTHER), ("done", "127.0.0.3")]
 
 
 def test_the_addresses_of_one_ipv6_network_are_one_client(front):

@@ -70,6 +70,36 @@ def test_it_is_not_enough_for_administrative_acts(here, method, path, body):
         assert here.ask(method, path, again, json=body).status_code in (200, 201, 404)
 
 
+#: Administrative acts that only a login of a moment ago is enough for.
+ADMINISTRATIVE = [
+    ("POST", "/api/invites", {}),
+    ("DELETE", "/api/invites/i-0", None),
+    ("POST", "/api/enrolments", {}),
+    ("DELETE", "/api/enrolments/0f3a9c81d2e4", None),
+    ("POST", "/api/users/ann/approve", None),
+    ("POST", "/api/nodes/n-0/approve", None),
+    ("DELETE", "/api/nodes/n-0", None),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body"), ADMINISTRATIVE)
+def test_it_lets_nobody_and_no_machine_in_or_out(here, method, path, body):
+    member = log_in(here, "ann")["access"]
+    token = log_in(here, "root", Role.ADMIN)["access"]
+    age(here, 11 * MINUTE)
+    is_problem(here.ask(method, path, token, json=body), 403, "reauthenticate")
+    is_problem(here.ask(method, path, member, json=body), 403, "forbidden")
+    again = here.ask(method, path, log_in(here, "root")["access"], json=body)
+    assert again.status_code in (201, 404, 409), again.text
+
+
+def test_a_program_of_an_administrator_acts_by_its_scope(here):
+    token = log_in(here, "root", Role.ADMIN)["access"]
+    made = here.ask("POST", "/api/tokens", token, json={"name": "joins", "scope": "admin"}).json()
+    age(here, 11 * MINUTE)
+    assert here.ask("POST", "/api/enrolments", made["token"], json={}).status_code == 201
+
+
 def test_it_does_not_change_the_password(here, stolen):
     mine = "/api/users/ann"
     is_problem(here.ask("PATCH", mine, stolen, json={"password": NEW}), 403, "reauthenticate")

@@ -1,10 +1,12 @@
 """Routes for one's own sessions, and for the tokens of one's programs."""
 
+import functools
 from datetime import UTC, datetime
 from typing import Annotated, Any, Self
 
 from fastapi import Path
 from pydantic import Field
+from starlette.concurrency import run_in_threadpool
 
 from essaim.api.asked import NewToken
 from essaim.api.asking import InPerson, Plane, Prove
@@ -110,20 +112,24 @@ def end_session(session_id: SessionId, services: Plane, session: InPerson) -> No
 
 
 @router.post("/tokens", status_code=201, responses=answers(401, 403, 409, 429))
-def create_token(body: NewToken, services: Plane, session: InPerson, prove: Prove) -> MadeToken:
+async def create_token(
+    body: NewToken, services: Plane, session: InPerson, prove: Prove
+) -> MadeToken:
     """Make an API token for a program; it is shown only now.
 
     Ten minutes after a login it needs the caller's password: `reauthenticate`.
     """
-    with prove(session, body.current):
-        token, made = api_tokens.create_token(
-            services,
-            session,
-            body.name,
-            body.scope,
-            seconds=body.expires_in,
-            current=body.current,
-        )
+    create = functools.partial(
+        api_tokens.create_token,
+        services,
+        session,
+        body.name,
+        body.scope,
+        seconds=body.expires_in,
+        current=body.current,
+    )
+    async with prove(session, body.current):
+        token, made = await run_in_threadpool(create)
     return MadeToken.made(token, made)
 
 

@@ -2,18 +2,19 @@
 
 import contextlib
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from typing import Annotated, cast
 
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.concurrency import run_in_threadpool
 
 from essaim.api.limits import Limiter
 from essaim.api.options import Options
 from essaim.api.password_gate import PasswordGate
 from essaim.model.client_networks import client_network
 from essaim.model.errors import UnauthorisedError
-from essaim.model.fleet import Permission, Seen, User
+from essaim.model.fleet import Permission, Role, Seen, User
 from essaim.usecases import people
 from essaim.usecases.services import Services
 
@@ -109,6 +110,19 @@ Token = Annotated[str, Depends(the_token)]
 Asking = Annotated[people.Session, Depends(the_session)]
 Renting = Annotated[people.Session, Depends(the_tenant)]
 InPerson = Annotated[people.Session, Depends(the_person)]
+
+
+def the_administrator(services: Plane, session: Asking) -> people.Session:
+    """Who asks for an administrative act: an administrator must have logged in a moment ago.
+
+    Anybody else passes, to be told that it is not for them.
+    """
+    if session.user.role is Role.ADMIN:
+        people.confirm(services, session, None)
+    return session
+
+
+Administering = Annotated[people.Session, Depends(the_administrator)]
 Credential = Annotated[str, Depends(the_credential)]
 
 
@@ -143,27 +157,30 @@ Origin = Annotated[Seen, Depends(the_origin)]
 
 
 class Proof:
-    """Counts tries of a password beside those at the login: nobody guesses it elsewhere."""
+    """Counts and bounds password checks with those of the login: nobody guesses elsewhere."""
 
-    def __init__(self, tries: Limiter, network: str) -> None:
+    def __init__(self, tries: Limiter, gate: PasswordGate, network: str) -> None:
         self._tries = tries
+        self._gate = gate
         self._network = network
 
-    @contextlib.contextmanager
-    def __call__(self, session: people.Session, password: str | None) -> Iterator[None]:
-        """Count one try when a password was sent; one that was right was no guess."""
+    @contextlib.asynccontextmanager
+    async def __call__(self, session: people.Session, password: str | None) -> AsyncIterator[None]:
+        """Count one try and wait for its turn when a password was sent; a right one is no guess."""
+        if password is None:
+            yield
+            return
         name = f"{session.user.name} {self._network}"
         keys = {"login address": self._network, "login name": name}
-        if password is not None:
-            self._tries.take(keys)
-        yield
-        if password is not None:
-            self._tries.give_back(keys)
+        await run_in_threadpool(self._tries.take, keys)
+        async with self._gate.turn(self._network):
+            yield
+        await run_in_threadpool(self._tries.give_back, keys)
 
 
-async def the_proof(tries: Tries, network: ClientNetwork) -> Proof:
+async def the_proof(tries: Tries, gate: Gate, network: ClientNetwork) -> Proof:
     """What guards the routes that take a password."""
-    return Proof(tries, network)
+    return Proof(tries, gate, network)
 
 
 Prove = Annotated[Proof, Depends(the_proof)]

@@ -7,7 +7,7 @@ from fastapi import Path
 from pydantic import Field
 
 from essaim.api.asked import Enrolment, Joining
-from essaim.api.asking import Asking, ClientNetwork, Plane, Tries
+from essaim.api.asking import Administering, Asking, ClientNetwork, Plane, Tries
 from essaim.api.given import EnrolmentToken, Given, Node, when
 from essaim.api.nodes import NodeId
 from essaim.api.problems import answers
@@ -52,7 +52,7 @@ class Challenge(Given):
 
 
 @router.post("/enrolments", status_code=201, responses=answers(401, 403))
-def enrol(body: Enrolment, services: Plane, session: Asking) -> EnrolmentToken:
+def enrol(body: Enrolment, services: Plane, session: Administering) -> EnrolmentToken:
     """Make a token with which machines join, for administrators."""
     token = nodes.enrol(services, session.user, **body.model_dump())
     return EnrolmentToken(token=token)
@@ -65,7 +65,7 @@ def list_enrolments(services: Plane, session: Asking) -> list[EnrolmentTerms]:
 
 
 @router.delete("/enrolments/{enrolment_id}", status_code=204, responses=answers(401, 403, 404))
-def revoke(enrolment_id: EnrolmentId, services: Plane, session: Asking) -> None:
+def revoke(enrolment_id: EnrolmentId, services: Plane, session: Administering) -> None:
     """Let no machine join with a token any more, for administrators."""
     nodes.revoke(services, session.user, enrolment_id)
 
@@ -78,6 +78,6 @@ def challenge(body: Joining, services: Plane, tries: Tries, network: ClientNetwo
 
 
 @router.post("/nodes/{node_id}/approve", responses=answers(401, 403, 404, 409))
-def approve(node_id: NodeId, services: Plane, session: Asking) -> Node:
+def approve(node_id: NodeId, services: Plane, session: Administering) -> Node:
     """Let a machine serve that waits for approval, for administrators."""
     return Node.of(nodes.approve(services, session.user, node_id))

@@ -7,7 +7,7 @@ from fastapi import Path
 from pydantic import Field
 
 from essaim.api.asked import Asked
-from essaim.api.asking import Asking, Plane
+from essaim.api.asking import Administering, Asking, Plane
 from essaim.api.given import Given, when
 from essaim.api.pages import LINK, Paged
 from essaim.api.problems import answers
@@ -75,7 +75,7 @@ class InviteCode(Given):
 
 
 @router.post("/invites", status_code=201, responses=answers(401, 403, 404))
-def invite(body: NewInvite, services: Plane, session: Asking) -> InviteCode:
+def invite(body: NewInvite, services: Plane, session: Administering) -> InviteCode:
     """Make a code with which people sign up, for administrators."""
     kept, code = use.invite(services, session.user, **body.model_dump())
     return InviteCode(id=kept.id, code=code)
@@ -89,6 +89,6 @@ def invites(services: Plane, session: Asking, page: Paged) -> list[Invite]:
 
 
 @router.delete("/invites/{invite}", status_code=204, responses=answers(401, 403, 404))
-def revoke_invite(invite: InviteId, services: Plane, session: Asking) -> None:
+def revoke_invite(invite: InviteId, services: Plane, session: Administering) -> None:
     """Let nobody sign up with a code any more, for administrators; accounts made with it stay."""
     use.revoke_invite(services, session.user, invite)

@@ -6,7 +6,7 @@ from fastapi import Depends, Header, Path, Request
 from starlette.concurrency import run_in_threadpool
 
 from essaim.api.asked import Announcement, Beat, Drain
-from essaim.api.asking import Asking, ClientNetwork, Credential, Plane, Told, Tries
+from essaim.api.asking import Administering, Asking, ClientNetwork, Credential, Plane, Told, Tries
 from essaim.api.given import (
     Commands,
     GatewayAddress,
@@ -105,7 +105,7 @@ def one_node(node_id: NodeId, services: Plane, session: Asking) -> Node:
 
 
 @router.delete("/nodes/{node_id}", status_code=204, responses=answers(401, 403, 404, 409))
-def remove(node_id: NodeId, services: Plane, session: Asking) -> None:
+def remove(node_id: NodeId, services: Plane, session: Administering) -> None:
     """Forget a node that has no lease, for administrators; its agent is refused from then on."""
     nodes.remove(services, session.user, node_id)
 

@@ -8,6 +8,7 @@ from starlette.concurrency import run_in_threadpool
 
 from essaim.api.asked import Change, Limits, NamePassword, NewPerson, RefreshToken
 from essaim.api.asking import (
+    Administering,
     Asking,
     ClientNetwork,
     Gate,
@@ -118,18 +119,21 @@ def users(services: Plane, session: Asking, page: Paged) -> list[User]:
 
 
 @router.patch("/users/{name}", responses=answers(401, 403, 404, 409, 429))
-def change_user(name: Name, body: Change, services: Plane, session: Asking, prove: Prove) -> User:
+async def change_user(
+    name: Name, body: Change, services: Plane, session: Asking, prove: Prove
+) -> User:
     """Change a person, for administrators; everybody may change their own password.
 
     Ten minutes after a login it needs the caller's password: `reauthenticate`.
     """
     changes = body.model_dump(exclude_none=True)
-    with prove(session, body.current or body.password):
-        return User.of(people.change_in_person(services, session, name, **changes))
+    change = functools.partial(people.change_in_person, services, session, name, **changes)
+    async with prove(session, body.current or body.password):
+        return User.of(await run_in_threadpool(change))
 
 
 @router.post("/users/{name}/approve", responses=answers(401, 403, 404, 409))
-def approve_user(name: Name, services: Plane, session: Asking) -> User:
+def approve_user(name: Name, services: Plane, session: Administering) -> User:
     """Let somebody log in whose account waited for approval, for administrators."""
     return User.of(people.approve(services, session.user, name))
 
@@ -142,11 +146,12 @@ def projects(services: Plane, session: Asking, page: Paged) -> list[Project]:
 
 
 @router.patch("/projects/{name}", responses=answers(401, 403, 429))
-def change_project(
+async def change_project(
     name: ProjectName, body: Limits, services: Plane, session: Asking, prove: Prove
 ) -> Project:
     """Limit what the people of a project may have together, for administrators."""
     changes = body.model_dump(exclude_none=True, exclude={"current"})
-    with prove(session, body.current):
-        people.confirm(services, session, body.current)
-    return Project.of(people.change_project(services, session.user, name, **changes))
+    async with prove(session, body.current):
+        await run_in_threadpool(people.confirm, services, session, body.current)
+    change = functools.partial(people.change_project, services, session.user, name, **changes)
+    return Project.of(await run_in_threadpool(change))

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 
 from fastapi import Depends, Header, Path
 from pydantic import Field
+from starlette.concurrency import run_in_threadpool
 
 from essaim.api.asked import KEY, Asked, Current, PublicKey, Secret
 from essaim.api.asking import Asking, ClientNetwork, InPerson, Plane, Prove, Told, Tries
@@ -174,7 +175,7 @@ def one_student(
 @router.put(
     "/students/{roster}/{login}/key", status_code=202, responses=answers(401, 403, 404, 422, 429)
 )
-def put_key(
+async def put_key(
     *,
     roster: RosterName,
     login: Login,
@@ -189,9 +190,10 @@ def put_key(
     For the student and for operators.  `key_ready` says when the machine has it: one that is off
     takes it when it starts.  Ten minutes after a login it needs the caller's password.
     """
-    with prove(session, body.current):
-        people.confirm(services, session, body.current)
-    return shown(seats.put_key(services, session.user, roster, login, body.public_key))
+    async with prove(session, body.current):
+        await run_in_threadpool(people.confirm, services, session, body.current)
+    owner = (services, session.user, roster, login)
+    return shown(await run_in_threadpool(seats.put_key, *owner, body.public_key))
 
 
 @router.post(
