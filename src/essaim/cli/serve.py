@@ -139,14 +139,18 @@ def _live(app: App, plane: Plane, fleet: TryFleet | None, url: str, told: tuple[
 
 
 def first_words(app: App, url: str, *, lends: bool = True) -> None:
-    """On the first start, say how the administrator gets in and, if it lends, how machines do."""
+    """On the first start, say how the administrator gets in and, if it lends, how machines do.
+
+    Secrets are said only on a terminal: anything else may be a log.
+    """
     from essaim.agent import source
     from essaim.usecases.nodes import enrol
     from essaim.usecases.people import FIRST, first_admin
 
     if app.people.has_admin():
         return
-    with password_teller(app.home, FIRST, shown=sys.stderr.isatty()) as tell:
+    shown = sys.stderr.isatty()
+    with password_teller(app.home, FIRST, shown=shown) as tell:
         password = first_admin(app)
         if not password:
             return
@@ -159,6 +163,9 @@ def first_words(app: App, url: str, *, lends: bool = True) -> None:
     if in_the_clear(url):
         say("workers  join over https: put a TLS proxy before this, say --public-url https://…,")
         say("         then essaim nodes enrol; or essaim nodes enrol --insecure-http")
+        return
+    if not shown:
+        say("workers  essaim nodes enrol prints the line that makes a machine join")
         return
     token = enrol(app, admin[0], uses=FIRST_USES, seconds=FIRST_SECONDS)
     agent = hashlib.sha256(source().encode()).hexdigest()
