@@ -113,6 +113,35 @@ def test_machines_that_joined_when_there_was_one_key_go_on_knowing_it(place):
         app.close()
 
 
+def test_gateways_and_controllers_rotate_in_turn_where_their_keys_are_apart(place):
+    gateway, control = process(place, "gateway"), process(place, "control")
+    try:
+        same_keys(gateway, GATEWAY)
+        same_keys(control, CONTROL)
+        before = public_keys(gateway, "lease")
+
+        def turns(app: App, name: str = "lease") -> tuple[str, int]:
+            return ssh_keys.rotate(app, name).waits_for, len(gateway.keyring.paths("lease"))
+
+        assert turns(gateway, "control") == ("control", 1)
+        assert turns(control) == ("lease", 1)  # nothing begins without the key
+        assert turns(gateway) == ("control", 2)
+        assert turns(gateway) == ("control", 2)  # no sooner than machines know both
+        assert public_keys(control, "lease")[:1] == before
+        assert turns(control) == ("lease", 2)
+        assert turns(gateway) == ("control", 2)
+        assert set(before).isdisjoint(public_keys(control, "lease"))
+        assert turns(control) == ("lease", 2)
+        assert turns(gateway) == ("", 1)
+        assert gateway.keyring.public_keys("lease") == public_keys(control, "lease") != before
+        assert turns(control, "control") == ("", 1)
+        same_keys(gateway, GATEWAY)
+        same_keys(control, CONTROL)
+    finally:
+        gateway.close()
+        control.close()
+
+
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory) -> Iterator[Worker]:
     if os.geteuid():

@@ -9,10 +9,14 @@ from typing import Annotated
 
 import typer
 
+from essaim.cli.carrying import PARTLY
 from essaim.cli.output import print_json, say, table
 from essaim.cli.stacks import Json
 
 app = typer.Typer()
+
+#: Which processes hold a key.
+WHERE = {"control": "where a controller runs", "lease": "where a gateway runs"}
 
 
 @app.callback(invoke_without_command=True)
@@ -77,8 +81,9 @@ def rotate_keys(
     for a new access token by themselves must.
 
     control and lease are SSH keys: every node, or the account of every lease, is
-    given the new one before the old one goes.  That needs both folders of keys, as
-    with essaim serve; docs/processes.md says how it goes where they are apart.
+    given the new one before the old one goes.  Gateways hold lease, controllers
+    control.  Where their folders are apart, type it in turn where it says: each
+    time it goes as far as the keys there let it.
 
     After an upgrade from a release that kept the keys in the database, this moves
     them out of it: run it once no process of that release is left.
@@ -86,6 +91,8 @@ def rotate_keys(
     [bold]essaim keys rotate[/bold]
 
     [bold]essaim keys rotate control[/bold]
+
+    Exit codes: 0 replaced, 1 machines do not answer, 4 to be gone on with elsewhere.
     """
     from essaim.bootstrap import App
     from essaim.usecases import ssh_keys
@@ -97,11 +104,16 @@ def rotate_keys(
     try:
         if not ssh or len(ssh) < len(chosen):
             rotate(plane, [name for name in chosen if name not in ssh], forget=forget_previous)
-        for name in ssh:
-            done = ssh_keys.rotate(plane, name, force=force)
-            say(f"{name}: {done.reached} machines know the new key")
+        rotated = {name: ssh_keys.rotate(plane, name, force=force) for name in ssh}
     finally:
         plane.close()
+    for name, done in rotated.items():
+        if done.waits_for:
+            say(f"{name}: go on {WHERE[done.waits_for]}: essaim keys rotate {name}")
+        else:
+            say(f"{name}: {done.reached} machines know the new key")
+    if any(done.waits_for for done in rotated.values()):
+        sys.exit(PARTLY)
     say("the keys are replaced; see them with: essaim keys")
 
 

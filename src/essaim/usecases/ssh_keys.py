@@ -1,21 +1,21 @@
 """Rotate the SSH keys that nodes and leases know, without any machine joining again.
 
-`begin` makes a successor beside the key: from then on whoever logs in offers both.  `push` gives it
-to the machines.  `switch` lets it take the key's place, `push` then takes the old one away from the
-machines, and `finish` forgets it.  Each may be repeated.  `begin`, `switch` and `finish` are for a
-process that holds the key, `push` for one that holds `control`; who holds all of them can `rotate`.
+A successor is made beside the key: from then on whoever logs in offers both.  The machines are
+taught both, the successor takes the key's place, the machines forget the old one, and so do we.
+Making and replacing files is for a process that holds the key, teaching machines for one that holds
+`control`: `rotate` goes as far as this process can and says who goes on.  It may be repeated.
 """
 
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from essaim.model.errors import EssaimError, RejectedError
 from essaim.model.fleet import LeaseState
-from essaim.usecases.keys import fingerprint, public_keys
+from essaim.usecases.keys import fingerprint, is_elsewhere, public_keys
 from essaim.workflows.lending import at_once, give_account
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ _ADMIT = (
     'umask 077; mkdir -p "$HOME/.ssh" && cat >"$HOME/.ssh/keys.new" && '
     'mv "$HOME/.ssh/keys.new" "$HOME/.ssh/authorized_keys"'
 )
-_BEGUN, _SWITCHED = "begun", "switched"
+#: A successor is made, machines know both, it is the key, machines know only it.
+_BEGUN, _TAUGHT, _SWITCHED, _CLEARED = "begun", "taught", "switched", "cleared"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,19 +48,33 @@ class Pushed:
 
     reached: int
     missed: tuple[str, ...] = ()
+    waits_for: str = ""  #: the key whose holder has to go on; empty when the rotation is over
 
 
 def rotate(services: Services, name: str, *, force: bool = False) -> Pushed:
     """Put another key in the place of one; RejectedError, and nothing lost, if machines are missed.
 
-    It goes on when it is called again.  With `force` those that do not answer are left behind: a
-    node must then join again, and a lease end.
+    It goes on when it is called again, here or where the rest can be done.  With `force` machines
+    that do not answer are left behind: a node must then join again, and a lease end.
     """
-    begin(services, name)
-    _all(services, name, force=force)
-    switch(services, name)
-    pushed = _all(services, name, force=force)
-    finish(services, name)
+    _known(name)
+    holds, teaches = (not is_elsewhere(services, key) for key in (name, "control"))
+    if not _phase(services, name):
+        if not holds:
+            return Pushed(reached=0, waits_for=name)
+        begin(services, name)
+    pushed = Pushed(reached=0)
+    while phase := _phase(services, name):
+        teaching = phase in (_BEGUN, _SWITCHED)
+        if not (teaches if teaching else holds):
+            return replace(pushed, waits_for="control" if teaching else name)
+        if teaching:
+            pushed = _all(services, name, force=force)
+            services.settings.put(f"rotation.{name}", _TAUGHT if phase == _BEGUN else _CLEARED)
+        elif phase == _TAUGHT:
+            _switch(services, name)
+        else:
+            _finish(services, name)
     return pushed
 
 
@@ -85,10 +100,8 @@ def push(services: Services, name: str) -> Pushed:
     return Pushed(reached=missed.count(""), missed=tuple(filter(None, missed)))
 
 
-def switch(services: Services, name: str) -> None:
+def _switch(services: Services, name: str) -> None:
     """Let the successor be the key; the old one opens what does not know it yet."""
-    if _phase(services, name) != _BEGUN:
-        return
     ring = services.keyring
     ring.promote(name)
     public = ring.public_keys(name)[0]
@@ -98,11 +111,10 @@ def switch(services: Services, name: str) -> None:
     services.settings.put(f"rotation.{name}", _SWITCHED)
 
 
-def finish(services: Services, name: str) -> None:
+def _finish(services: Services, name: str) -> None:
     """Forget the old key.  Students' machines know it until their roster has been applied."""
-    if _phase(services, name) == _SWITCHED:
-        services.keyring.end_rotation(name)
-        services.settings.drop(f"rotation.{name}")
+    services.keyring.end_rotation(name)
+    services.settings.drop(f"rotation.{name}")
 
 
 def _phase(services: Services, name: str) -> str:
